@@ -8,6 +8,7 @@ mod decider;
 mod leases;
 mod owned;
 mod postgres;
+mod schema;
 pub mod sql;
 mod sqlite;
 pub mod transfer;
@@ -37,7 +38,9 @@ pub use decider::{
 };
 pub use leases::Leases;
 pub use owned::Owned;
-pub use upkeep::{Holder, Schema, Step, migrate};
+pub use schema::{Schema, Step};
+pub use sqlite::upkeep::Holder;
+pub use upkeep::migrate;
 
 /// An open database. Clones share it.
 #[derive(Clone)]

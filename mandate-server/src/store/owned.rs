@@ -5,9 +5,8 @@ use std::time::Duration;
 use mandate_core::Timestamp;
 
 use super::sqlite::owner::Owner;
-use super::{Place, place, postgres, sqlite};
+use super::{Place, Schema, place, postgres, sqlite};
 use crate::error::Fault;
-use crate::store::Schema;
 
 /// A database that this process may serve, until it is dropped. A SQLite file belongs to one process at a time;
 /// PostgreSQL serves any number.

@@ -254,6 +254,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &[REVIEW, "reviews: status denied"]),
     ("UPDATE reviews SET resolved_after = NULL WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence none"]),
     ("UPDATE reviews SET resolved_after = 1 WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence 1"]),
+    ("UPDATE reviews SET resolved_after = 99 WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence 99"]),
     (
         "UPDATE reviews SET decision = (SELECT decision FROM decisions WHERE amount = '10')
             WHERE status = 'pending'",

@@ -17,6 +17,7 @@ use mandate_server::store::uncounted::Uncounted;
 use tempfile::TempDir;
 
 use crate::apart;
+use crate::check::found;
 use crate::oracle;
 use crate::rotation::Random;
 use crate::states::{below, campaign, log, rests, switch};
@@ -310,4 +311,22 @@ async fn an_agents_rows_lack_no_more_for_approvals_than_for_requests() {
     rests(&world).await;
     world.store.close();
     oracle::holds(&world.database);
+}
+
+/// What is in memory is written at the end, unless it is of another log by then.
+#[tokio::test]
+async fn what_another_program_has_changed_is_not_written_over_at_the_end() {
+    let world = World::new().await;
+    let agent = agents(&world, 1).await.remove(0);
+    for _ in 0..3 {
+        assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    }
+    let other = rusqlite::Connection::open(world.database.strip_prefix("sqlite://").unwrap()).unwrap();
+    let newest = "DELETE FROM decisions WHERE decision = (SELECT max(decision) FROM decisions)";
+    assert_eq!(other.execute(newest, []), Ok(1));
+    drop(other);
+    world.store.close();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    // The first of a month is counted at once, the third is gone.
+    assert_eq!(all_uncounted(&world).len(), 1);
 }

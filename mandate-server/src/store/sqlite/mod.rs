@@ -12,6 +12,7 @@ mod signers;
 mod states;
 mod transaction;
 pub(super) mod upkeep;
+mod wal;
 mod writer;
 
 use std::fs::File;
@@ -27,7 +28,7 @@ use tokio::sync::Notify;
 
 use super::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
 use super::uncounted::Uncounted;
-use super::{AgentContext, Authorization, Decider, DecisionAndReview, Holder, sql};
+use super::{AgentContext, Authorization, Decider, DecisionAndReview, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -36,6 +37,7 @@ use crate::model::records::{AgentKey, DecisionRecord};
 use commit::Disk;
 use owner::Owner;
 use readers::Readers;
+use upkeep::Holder;
 use writer::Writer;
 
 /// How long a connection waits for another process that holds the write lock.

@@ -18,6 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The suffix of the file, after the database's name.
 const SUFFIX: &str = "-server";
 const MODE: u32 = 0o600;
+/// A process that has not written itself down.
+const UNKNOWN: &str = "another process";
 /// The longest text that is read from it, in bytes.
 const MAX_TEXT: u64 = 512;
 
@@ -79,12 +81,17 @@ impl Owner {
     }
 }
 
+/// The process that owns the database at `path`, as it wrote itself down.
+pub(super) fn written_down(path: &str) -> String {
+    File::open(format!("{path}{SUFFIX}")).map_or_else(|_| UNKNOWN.to_owned(), |mut file| read(&mut file))
+}
+
 /// Who has the lock, as it wrote itself down.
 fn read(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(MAX_TEXT).read_to_string(&mut text));
     let text = text.trim();
-    if read.is_err() || text.is_empty() { "another process".to_owned() } else { text.to_owned() }
+    if read.is_err() || text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }
 }
 
 /// Writes this process down, and what it does.

@@ -1,6 +1,7 @@
 //! Where a database is: one name for each file, whichever way it was spelled.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::upkeep::directory;
@@ -10,10 +11,20 @@ use crate::error::Fault;
 const MAX_LINKS: usize = 40;
 
 /// The absolute path of a database without links in it, whether there is such a file yet or not. All that is beside
-/// a database goes by this name, as SQLite's own files do: its log, its locks, and what takes its place.
+/// a database goes by this name, as SQLite's own files do: its log, its locks, and what takes its place. So a file that has
+/// another name too is refused.
 pub(in crate::store) fn resolve(path: &str) -> Result<String, Fault> {
     let unusable = |why: String| Fault::new(format!("database: {path} cannot be used: {why}"));
     let resolved = follow(Path::new(path)).map_err(|e| unusable(e.to_string()))?;
+    // A folder has many. Opening it reports what is wrong.
+    let names = resolved.metadata().map_or(1, |found| if found.is_file() { found.nlink() } else { 1 });
+    if names > 1 {
+        return Err(unusable(format!(
+            "its file has {names} names (hard links), and each would have a log and locks of its own; remove the others, \
+             which `find / -xdev -samefile {}` lists",
+            resolved.display()
+        )));
+    }
     resolved.into_os_string().into_string().map_err(|_| unusable("its name is not UTF-8".to_owned()))
 }
 
@@ -89,5 +100,14 @@ mod tests {
         assert!(refused.ends_with("is in use by another process: wait until that has ended"), "{refused}");
         drop(held);
         drop(claim(&resolve(link.to_str().unwrap()).unwrap(), Holder::Alone).unwrap());
+        // A second name of the file itself cannot be followed.
+        let name_of_its_own = folder.path().join("other.db");
+        fs::hard_link(&real, &name_of_its_own).unwrap();
+        for path in [&real, &link, &name_of_its_own] {
+            let refused = crate::store::upkeep::claim(&name(path), Holder::Server).unwrap_err().to_string();
+            assert!(refused.contains("cannot be used: its file has 2 names (hard links)"), "{refused}");
+        }
+        fs::remove_file(&name_of_its_own).unwrap();
+        drop(crate::store::upkeep::claim(&name(&real), Holder::Server).unwrap());
     }
 }

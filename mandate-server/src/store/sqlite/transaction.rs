@@ -12,8 +12,9 @@
 //!    of the log agree.
 //! 6. An agent's rows lack exactly the decisions that are uncounted in memory ([`super::super::uncounted`]). One function
 //!    writes a decision, of a batch or of a script: it adds it to them and raises the clock's mark (`sql::decisions::keep`).
-//! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault. After any
-//!    of them the state is read again, so that none hides another.
+//! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault; between two
+//!    looks at the revision, one beside a command is a fault only if other decisions are uncounted after it. In any case the
+//!    state is read again.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
 //! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and
 //!    uncounted decisions by a second tree that has the log ([`super::super::sql::checksums`]).
@@ -115,7 +116,7 @@ impl Thread {
     }
 
     /// Begins a transaction.
-    fn begin(&mut self) -> Result<(), Fault> {
+    pub(super) fn begin(&mut self) -> Result<(), Fault> {
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let looked = self.look();
         if looked.is_err() {
@@ -135,7 +136,7 @@ impl Thread {
         let tx = &mut Tx::new(&mut session);
         let operated = sql::operated::count(tx)?;
         self.deciding.states.clear();
-        // Beside an operator's command, another program may have written too.
+        // Beside an operator's command, another program may have written too: of that, this shows what is uncounted.
         let read = Uncounted::default();
         sql::log_end::gather(tx, &read)?;
         let foreign = operated == self.operated || !self.uncounted.is_same_as(&read);

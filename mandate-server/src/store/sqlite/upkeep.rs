@@ -10,10 +10,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
 
-use super::{BUSY_TIMEOUT, CACHE_KIB, STATEMENT_CACHE, SqliteSession, connect, migrations, replace};
+use super::{
+    BUSY_TIMEOUT, CACHE_KIB, STATEMENT_CACHE, SqliteSession, connect, migrations, owner, replace, wal,
+};
 use crate::error::Fault;
+use crate::store::schema::{self, Schema};
 use crate::store::tx::Tx;
-use crate::store::{Holder, Schema, upkeep};
 
 /// Where processes tell each other that they have the database open. It cannot be the database itself: closing any
 /// file descriptor of that would drop the locks that SQLite holds on it.
@@ -28,8 +30,17 @@ const FOREIGN_KEYS: &str = "/* sqlite_upkeep.foreign_keys */ PRAGMA foreign_key_
 const HAS_HISTORY: &str = "/* sqlite_upkeep.has_history */
     SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
 
+/// What a process locks a database for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// To work in it beside others.
+    Server,
+    /// To replace it.
+    Alone,
+}
+
 /// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped. A
-/// restore that a crash has interrupted is ended before.
+/// restore that a crash has interrupted is ended before. For a server its log must be whole.
 pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault> {
     let name = format!("{path}{LOCK_SUFFIX}");
     let mut options = OpenOptions::new();
@@ -38,13 +49,22 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
     let file = options.open(&name).map_err(unusable)?;
     adopt(&file, directory(path));
     let lock = |holder| {
-        let (locked, problem) = match holder {
-            Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
-            Holder::Alone => (file.try_lock(), "is in use by another process: wait until that has ended"),
+        let locked = match holder {
+            Holder::Server => file.try_lock_shared(),
+            Holder::Alone => file.try_lock(),
         };
         match locked {
             Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(Fault::InUse(format!("database: {path} {problem}"))),
+            Err(TryLockError::WouldBlock) => Err(Fault::InUse(match holder {
+                // A restore and a transfer, which take it alone, have written themselves down as its owner.
+                Holder::Server => format!(
+                    "database: {path} is taken by {}; wait until that has ended",
+                    owner::written_down(path)
+                ),
+                Holder::Alone => {
+                    format!("database: {path} is in use by another process: wait until that has ended")
+                }
+            })),
             Err(TryLockError::Error(e)) => Err(unusable(e)),
         }
     };
@@ -55,6 +75,10 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
         let aside = replace::finish(path)?;
         warn!(database = path, ?aside, "a restore that was interrupted has been ended");
         lock(holder)?;
+    }
+    // What is to be replaced may be damaged.
+    if holder == Holder::Server {
+        wal::must_be_whole(path)?;
     }
     Ok(file)
 }
@@ -104,6 +128,7 @@ fn open_to_read(path: &str) -> Result<Connection, Fault> {
     if !Path::new(path).exists() {
         return Err(Fault::Unavailable(format!("database: there is no file {path}")));
     }
+    wal::must_be_whole(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .map_err(|e| Fault::Unavailable(format!("database: cannot open {path}: {e}")))?;
@@ -173,7 +198,7 @@ pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i3
 
 /// The schema that a snapshot has.
 pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
-    Ok(Schema::of(&upkeep::applied(tx, HAS_HISTORY)?, &runner()))
+    Ok(Schema::of(&schema::applied(tx, HAS_HISTORY)?, &runner()))
 }
 
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
@@ -188,7 +213,7 @@ pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
 /// SQLite does not name the file that it finds damaged.
 fn naming(path: &str, fault: Fault) -> Fault {
     match fault {
-        Fault::Corrupt(why) => Fault::corrupt(format!("{why}: {path}")),
+        Fault::Corrupt(why) if !why.contains(path) => Fault::corrupt(format!("{why}: {path}")),
         other => other,
     }
 }

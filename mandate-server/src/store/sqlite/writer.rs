@@ -245,7 +245,7 @@ impl Thread {
         let (began, mut after) = (Instant::now(), (0, String::new()));
         while began.elapsed() < COUNTING_TIME {
             let agents = self.uncounted.agents((after.0, &after.1), AGENTS_AT_ONCE);
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            self.begin()?;
             let counted = self.count_some(&agents);
             let counted = match counted {
                 Ok(counted) => counted,
