@@ -176,15 +176,14 @@ fn kind(name: &'static str, kind: SpanKind) -> SpanBuilder {
     SpanBuilder::from_name(name).with_kind(kind)
 }
 
-/// A method as a span may name it: a caller can make one up (semantic conventions, `http.request.method`).
-fn known(method: &Method) -> &'static str {
-    match method.as_str() {
-        "DELETE" => "DELETE",
-        "GET" => "GET",
-        "HEAD" => "HEAD",
-        "POST" => "POST",
-        _ => "_OTHER",
-    }
+/// The methods of HTTP (RFC 9110, and PATCH).
+const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+/// Any other method.
+pub(crate) const OTHER_METHOD: &str = "_OTHER";
+
+/// A method as a span and the log may name it: a caller can make one up (semantic conventions, `http.request.method`).
+pub(crate) fn known(method: &Method) -> &'static str {
+    METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER_METHOD)
 }
 
 /// The parent that a request names. None if the header is repeated or invalid.

@@ -135,6 +135,7 @@ fn the_log_says_what_runs_and_what_was_asked_and_no_secret() {
         for header in ["idempotency-key", "x-request-id", "cookie", "x-api-key"] {
             client.send("GET", "/agents", &[(header, secret)], "").unwrap();
         }
+        assert_eq!(client.send(secret, "/agents", &[], "").unwrap().status, 400);
         let odd = Client::new(server.base_url(), None);
         assert_eq!(
             odd.send("GET", "/agents", &[("authorization", &format!("Basic {secret}"))], "").unwrap().status,

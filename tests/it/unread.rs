@@ -12,6 +12,8 @@ use crate::harness::{Agent, TestServer};
 const CONNECTIONS: u8 = 150;
 /// One address may have 1,024 connections.
 const ADDRESSES: u8 = 10;
+/// Keys of the same environment besides its first.
+const KEYS: usize = 20;
 const MEMORY_KIB: u64 = 256 * 1024;
 const LIST: &str = "/v1/mandates?limit=100";
 
@@ -39,23 +41,33 @@ async fn fifteen_hundred_that_read_nothing_leave_the_server_small() {
 
     let base = server.ready("base_url").strip_prefix("http://").unwrap();
     let api: SocketAddr = base.split('/').next().unwrap().parse().unwrap();
-    let key = organization.key();
-    let request = format!("GET {LIST} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\r\n");
+    let issue = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--name"];
+    let issued = (0..KEYS).map(|n| {
+        let issued =
+            server.operate(&[&issue[..], &[&format!("reader-{n}"), "--json"]].concat()).code(0).json();
+        issued["key"].as_str().unwrap().to_owned()
+    });
+    let ask =
+        |key: String| format!("GET {LIST} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\r\n");
+    let requests: Vec<_> = issued.chain([organization.key().to_owned()]).map(ask).collect();
+    let other = server.organization("other").client;
     let mut streams = Vec::new();
     let mut most = 0;
-    for _ in 0..CONNECTIONS {
+    for (_, request) in (0..CONNECTIONS).zip(requests.iter().cycle()) {
         for from in 1..=ADDRESSES {
-            streams.push(deaf(from, api, &request).await);
+            streams.push(deaf(from, api, request).await);
         }
         most = most.max(server.memory_kib());
     }
+    // Others are served, and the server knows that it works.
+    Agent::register(&other, "meanwhile");
+    assert_eq!(other.get("/agents").status, 200);
+    assert_eq!(server.stranger("ops_url").get("/readyz").status, 200);
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         most = most.max(server.memory_kib());
     }
     println!("{} connections, at most {most} KiB", streams.len());
     assert!(most < MEMORY_KIB, "{most} KiB");
-    // Others are served.
-    let other = server.organization("other").client;
     assert_eq!(other.get("/agents").status, 200);
 }

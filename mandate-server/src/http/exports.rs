@@ -27,7 +27,8 @@ const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 /// Asks for the log, or a part of it, as a file. It is built in the background, from one consistent state. One with `until`
 /// is built a minute after that instant, so that what was decided before it and committed late is in it. Periods that adjoin
 /// hold each decision once, unless the clock was set back by more than a minute: then the record of the earlier export says
-/// from when on it may lack decisions (`incomplete_since`). An environment has at most 200 exports at
+/// from when on it may lack decisions (`incomplete_since`). Decisions of months that the operator has closed are in none: the
+/// export begins at the end of the newest of them, and its first line says so (`since`). An environment has at most 200 exports at
 /// a time; beyond that, the oldest finished one is deleted.
 #[utoipa::path(
     post, path = "/v1/exports", operation_id = "createExport", tag = "Exports",
@@ -161,7 +162,7 @@ pub struct NewExport {
     #[schema(required = false)]
     pub agent: values::AgentId,
     /// Decisions made at this instant or later, by the time in their ids. After the clock was set back that is later than
-    /// `decided_at`.
+    /// `decided_at`. In a month that the operator has closed, or before it, it is moved to the end of that month.
     #[schema(required = false)]
     pub since: values::Timestamp,
     /// Decisions made before this instant, by the time in their ids. After the clock was set back that is later than

@@ -8,8 +8,9 @@ use axum::response::IntoResponse as _;
 use axum::routing::MethodRouter;
 
 use super::log::RequestLog;
-use super::respond::{Failure, escaped};
+use super::respond::Failure;
 use crate::error::{Code, Refusal};
+use crate::traces::{OTHER_METHOD, known};
 
 /// `handlers` on `path`, which is recorded in the request log. Other methods are refused.
 pub(super) fn on_path<S: Clone + Send + Sync + 'static>(
@@ -38,9 +39,13 @@ pub(super) fn found(request: &Request, path: &'static str) -> Result<(), Failure
 }
 
 /// The answer for a method that the path does not have. It is 400, not 405: the codes of the API are a closed
-/// set.
+/// set. The path is named as its template, and a method only if it is a known one: a caller can put a secret into either.
 pub(super) async fn unsupported(request: Request) -> Failure {
-    let (method, path) = (escaped(request.method().as_str()), escaped(request.uri().path()));
+    let path = request.extensions().get::<Arc<RequestLog>>().map_or("this path", |log| log.path());
+    let method = match known(request.method()) {
+        OTHER_METHOD => "this method",
+        method => method,
+    };
     Refusal::invalid(format!("{method} is not supported on {path}")).into()
 }
 

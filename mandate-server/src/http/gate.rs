@@ -85,10 +85,10 @@ impl Api {
         })
     }
 
-    /// Begins a read of a key once the key has a place for it, or refuses it if too many answers to the key, or to all keys,
+    /// Begins a read once its environment has a place for it, or refuses it if too many answers to the key, or to all keys,
     /// were not read.
-    pub(super) async fn begin_read(&self, key: i64) -> Result<Read, Failure> {
-        self.unread_answers.begin(key).await.ok_or_else(|| {
+    pub(super) async fn begin_read(&self, environment: i64, key: i64) -> Result<Read, Failure> {
+        self.unread_answers.begin(environment, key).await.ok_or_else(|| {
             self.metrics.overloaded();
             Failure::Unread
         })

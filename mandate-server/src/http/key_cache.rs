@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::metrics::{Lookup, Metrics};
 use crate::model::call::Caller;
 use crate::service::keys;
@@ -62,6 +62,7 @@ impl KeyCache {
 
     /// Follows the revision until `stop` changes.
     pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let repeated = Repeated::in_background();
         let mut tick = tokio::time::interval(Duration::from_millis(POLL_MILLIS));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -73,7 +74,9 @@ impl KeyCache {
             match self.store.read(keys::revision).await.and_then(|revision| revision) {
                 Ok(revision) => self.known().confirm(revision, began),
                 Err(fault) => {
-                    warn!(kind = fault.kind(), reason = %fault, "the keys' revision cannot be read; every key is looked up");
+                    if let Some(others) = repeated.due(fault.kind()) {
+                        warn!(kind = fault.kind(), reason = %fault, others, "the keys' revision cannot be read; every key is looked up");
+                    }
                 }
             }
         }

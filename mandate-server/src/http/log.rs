@@ -27,7 +27,7 @@ use crate::error::{Fault, Refusal, Repeated};
 use crate::metrics::{Listener, Metrics};
 use crate::model::call::Answer;
 use crate::model::records::Mode;
-use crate::traces::{Span, Traced, Traces};
+use crate::traces::{Span, Traced, Traces, known};
 
 /// What answers and records the requests of one listener.
 pub(crate) struct Site {
@@ -41,8 +41,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Counts a fault, and logs it. Faults of a condition that lasts have a line a second together: then true is returned
-    /// for those without one.
+    /// Counts a fault, and logs it. Faults of a condition that lasts have a line a second together, and their requests none:
+    /// then true is returned.
     fn log_fault(&self, id: RequestId, fault: &Fault) -> bool {
         self.metrics.fault();
         let kind = fault.kind();
@@ -50,11 +50,10 @@ impl Site {
             error!(request_id = %id, kind, reason = %fault, "fault");
             return false;
         }
-        let due = self.repeated.due(kind);
-        if let Some(others) = due {
+        if let Some(others) = self.repeated.due(kind) {
             error!(request_id = %id, kind, reason = %fault, others, "fault");
         }
-        due.is_none()
+        true
     }
 }
 
@@ -89,7 +88,8 @@ impl RequestLog {
         }
     }
 
-    fn path(&self) -> &'static str {
+    /// The template of the path.
+    pub(super) fn path(&self) -> &'static str {
         self.path.get().copied().unwrap_or_default()
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) ->
             "the head of the request is larger than {MAX_HEAD_BYTES} bytes, or has more than {MAX_HEADERS} headers"
         )
     } else {
-        "this is not an HTTP/1.1 request".to_owned()
+        "this is not an HTTP/1.1 request, or its Content-Length cannot be read".to_owned()
     };
     let is_ours = [TIMEOUT, UNREADABLE].contains(&bare);
     let bare = if is_ours { dated(bare, site.ids.clock.now()) } else { bare.to_vec() };
@@ -244,7 +244,7 @@ fn record(
 ) {
     let (id, path) = (log.id, log.path());
     site.metrics.answered(site.name, method, path, status, duration);
-    let method = method.map_or("", Method::as_str);
+    let method = method.map_or("", known);
     let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     if status < 400 || quiet {
         event!(Level::DEBUG, request_id = %id, method, path, status, duration_us, "request");

@@ -70,7 +70,7 @@ pub fn table() -> Vec<Route> {
         route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition),
         route(POST,   "/v1/exports",                  Organization, exports::create),
         route(GET,    "/v1/exports/{id}",             Organization, exports::get),
-        route(GET,    "/v1/usage",                    Any,          usage::list),
+        route(GET,    "/v1/usage",                    Any,          usage::get),
     ]
 }
 
@@ -85,6 +85,8 @@ pub struct Route {
     pub path: &'static str,
     /// The class of key that it accepts.
     pub key: Key,
+    /// The path of the handler's function.
+    pub name: &'static str,
     handler: MethodRouter<Arc<Api>>,
 }
 
@@ -107,12 +109,12 @@ where
             Ok(caller) => caller,
             Err(failure) => return failure.into_response(),
         };
-        let number = caller.caller.key;
+        let (environment, number) = (caller.caller.environment.id, caller.caller.key);
         request.extensions_mut().insert(caller);
         if !reads {
             return handler.call(request, api).await;
         }
-        match api.begin_read(number).await {
+        match api.begin_read(environment, number).await {
             Ok(read) => api.count_answer(&read, handler.call(request, Arc::clone(&api)).await),
             Err(failure) => failure.into_response(),
         }
@@ -122,7 +124,7 @@ where
         Method::DELETE => delete(admitted),
         _ => get(admitted),
     };
-    Route { method, path, key, handler }
+    Route { method, path, key, name: std::any::type_name::<H>(), handler }
 }
 
 impl fmt::Debug for Route {

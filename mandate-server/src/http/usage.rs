@@ -29,7 +29,7 @@ use crate::service::usage;
         example = json!(example()),
     )),
 )]
-pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
+pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
     let [month, agent, limit, cursor] = request.parameters(["month", "agent", "limit", "cursor"])?;
     let query = usage::Query {
         month: parameter("month", month, Month::parse)?,

@@ -21,6 +21,9 @@ async fn decides_nothing(server: &World, agent: &str, review: &str, first: &str)
     refused.refused(503, "server_error");
     let approve = format!("/v1/reviews/{review}/approve");
     server.send("POST", &approve, &server.organization_key, "", "").await.refused(503, "server_error");
+    let decision = serde_json::from_str::<Value>(first).unwrap()["decision"].take();
+    let escrow = json!({"decision": decision, "condition": "c", "refund_after": "2999-01-01T00:00:00Z"});
+    server.post(&server.organization_key, "/v1/escrows", &escrow).await.refused(503, "server_error");
     let ready = exchange(server.running.ops, "GET", "/readyz", "", b"").await;
     assert_eq!(ready.status, 503);
     assert!(ready.body.contains("the clock is behind"), "{}", ready.body);

@@ -132,8 +132,16 @@ fn every_operation_and_path_is_counted() {
     assert_eq!(table().len() + 1, OPERATIONS, "the table, and the key set");
 }
 
+/// The id of the operation that a handler carries out: `agents::list` is `listAgents`, `agents::get` is `getAgent`.
+fn operation_id(handler: &str) -> String {
+    let mut path = handler.rsplit("::");
+    let (function, objects) = (path.next().unwrap(), path.next().unwrap());
+    let objects = if function == "list" { objects } else { objects.trim_end_matches('s') };
+    format!("{function}{}{}", objects[..1].to_uppercase(), &objects[1..])
+}
+
 #[test]
-fn each_attribute_has_the_method_the_path_and_the_key_of_its_row() {
+fn each_attribute_has_the_method_the_path_the_key_and_the_handler_of_its_row() {
     let contract = Contract::new(Hosts::EXAMPLE);
     let keys = |operation: &Map<String, Value>| -> Vec<String> {
         let schemes = operation["security"].as_array().unwrap().iter();
@@ -142,7 +150,10 @@ fn each_attribute_has_the_method_the_path_and_the_key_of_its_row() {
     let described: BTreeSet<_> = contract
         .operations()
         .filter(|(_, path, _)| *path != KEY_SET_PATH)
-        .map(|(method, path, operation)| (method.to_uppercase(), path.to_owned(), keys(operation)))
+        .map(|(method, path, operation)| {
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            (method.to_uppercase(), path.to_owned(), keys(operation), id)
+        })
         .collect();
     let rows = table().into_iter().map(|row| {
         let schemes: &[&str] = match row.key {
@@ -151,7 +162,7 @@ fn each_attribute_has_the_method_the_path_and_the_key_of_its_row() {
             Key::Any => &["organizationKey", "agentKey"],
         };
         let schemes = schemes.iter().map(|scheme| (*scheme).to_owned()).collect();
-        (row.method.to_string(), row.path.to_owned(), schemes)
+        (row.method.to_string(), row.path.to_owned(), schemes, operation_id(row.name))
     });
     assert_eq!(described, rows.collect());
 }

@@ -1,7 +1,8 @@
 //! Two roles: one owns the tables and migrates, and servers have another with the grants of docs/scaling.md.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use mandate_tests::Cluster;
 use mandate_tests::cluster::{query, run};
@@ -35,15 +36,20 @@ fn documented() -> Vec<String> {
 
 /// A database that `mandate` owns, and the URL of a role that has what the page grants it.
 fn two_roles(cluster: &Cluster) -> String {
+    two_roles_at(cluster, NOON)
+}
+
+/// The same, with the partitions of the year that begins at an instant.
+fn two_roles_at(cluster: &Cluster, at: &str) -> String {
     cluster.create("mandate");
     let (owner, admin) = (cluster.url("mandate"), cluster.admin_url("mandate"));
     let served = format!("postgres://mandate_server:secret@{}/mandate", cluster.address());
     let [role, grants]: [String; 2] = documented().try_into().unwrap();
     run(&admin, &role);
-    let refused = apart::migrate(&served, NOON).unwrap_err().to_string();
+    let refused = apart::migrate(&served, at).unwrap_err().to_string();
     let words = "This role may not create tables: run `mandate-server migrate` with the role that owns them";
     assert!(refused.ends_with(words), "{refused}");
-    apart::migrate(&owner, NOON).unwrap();
+    apart::migrate(&owner, at).unwrap();
     run(&owner, &grants);
     served
 }
@@ -98,15 +104,19 @@ async fn a_server_whose_role_owns_no_table_serves_every_operation() {
     let deleted = world.send("DELETE", &webhook, &world.organization_key, "", "").await;
     assert_eq!(deleted.status, 204, "{}", deleted.body);
     world.change_key(&agent, |key| key.rate += 1);
+    world.clock.step(-60);
     world.accept_clock();
 
     // What is done by time, in steps that are no jump of the clock.
-    let (owner, since) = (cluster.url("mandate"), Instant::now());
-    while query(&owner, LEFT) != "0" {
-        world.clock.advance(60 * 60);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(since.elapsed() < PATIENCE, "{} rows are left", query(&owner, LEFT));
-    }
+    let owner = cluster.url("mandate");
+    let nothing_is_left = async || {
+        let left = query(&owner, LEFT) != "0";
+        if left {
+            world.clock.advance(60 * 60);
+        }
+        (!left).then_some(())
+    };
+    until_async(PATIENCE, "no rows are left", nothing_is_left).await;
     assert!(world.holds() > 20);
     let world = world.restart().await;
     assert!(world.get(&world.organization_key, "/v1/agents").await.succeeded());
@@ -143,4 +153,21 @@ async fn where_the_servers_role_makes_no_partitions_the_owner_does() {
     let answered = world.post(&agent, "/v1/authorizations", &spend(1)).await;
     assert_eq!(answered.status, 201, "{}", answered.body);
     assert_eq!(world.holds(), 2);
+}
+
+#[test]
+fn a_migration_that_can_make_no_partition_where_they_end_soon_fails() {
+    let cluster = Cluster::start();
+    let served = two_roles_at(&cluster, "2020-06-15T12:00:00Z");
+    let migrate = |url: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mandate-server"));
+        let ended = command.env_clear().args(["migrate", "--database", url]).output().unwrap();
+        (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let (code, says) = migrate(&served);
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("the partitions end soon, and this role may make none"), "{says}");
+    let (code, says) = migrate(&cluster.url("mandate"));
+    assert_eq!(code, Some(0), "{says}");
+    assert_eq!(migrate(&served).0, Some(0));
 }

@@ -1,10 +1,12 @@
-//! A database that waits for a standby, and the standby is not there.
+//! A database that waits for a standby, and the standby is not there, or goes.
 
 use futures_util::future::join_all;
 use mandate_tests::Cluster;
 use mandate_tests::cluster::run;
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::json;
 
+use crate::wire::exchange;
 use crate::world::{World, spend};
 
 /// How often every wait is cut short, by an operator who has lost patience.
@@ -54,4 +56,24 @@ async fn while_the_standby_is_missing_nothing_is_acknowledged() {
     let agents = world.get(organization, "/v1/agents").await.json();
     assert_eq!(agents["data"].as_array().unwrap().len(), 2, "{agents}");
     assert_eq!(world.holds(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_far_a_standby_is_behind_is_shown_until_it_is_gone() {
+    const LAG: &str = "mandate_database_replication_lag_bytes ";
+    let cluster = Cluster::start();
+    cluster.create("mandate");
+    run(&cluster.admin_url("postgres"), "GRANT pg_monitor TO mandate");
+    let standby = cluster.standby();
+    let world = &World::start_with(|settings| settings.database = cluster.url("mandate")).await;
+    let shown = async |receivers: &str, has_lag: bool| {
+        // An empty set of labels is none.
+        let text = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body.replace("{}", "");
+        let has = |start: &str| text.lines().any(|line| line.starts_with(start));
+        (has(&format!("mandate_database_receivers {receivers}")) && has(LAG) == has_lag).then_some(())
+    };
+    until_async(DEADLINE, "a standby is shown", async || shown("1", true).await).await;
+    cluster.find_standby();
+    standby.crash();
+    until_async(DEADLINE, "none is shown", async || shown("0", false).await).await;
 }

@@ -3,6 +3,8 @@
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_server::http::router::{Route, table};
+use mandate_server::service::escrows::{MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
+use mandate_server::service::reviews::MAX_REASON;
 use mandate_tests::campaign::{Numbers, scale, seed};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,19 +12,19 @@ use serde_json::{Value, json};
 use crate::apart;
 use crate::samples::{Sample, sample};
 use crate::tenants::{Tenant, Tenants};
-use crate::wire::Reply;
+use crate::wire::{Reply, exchange};
 
-/// The fields of free text, by the path of their operation.
-const FREE: [(&str, &str); 4] = [
-    ("/v1/reviews/{id}/deny", "/reason"),
-    ("/v1/escrows", "/arbiter"),
-    ("/v1/escrows", "/condition"),
-    ("/v1/escrows/{id}/transitions", "/note"),
+/// The fields of free text, by the path of their operation, and how many characters each may have.
+const FREE: [(&str, &str, usize); 4] = [
+    ("/v1/reviews/{id}/deny", "/reason", MAX_REASON),
+    ("/v1/escrows", "/arbiter", MAX_ARBITER),
+    ("/v1/escrows", "/condition", MAX_CONDITION),
+    ("/v1/escrows/{id}/transitions", "/note", MAX_NOTE),
 ];
 /// Lists of the objects that hold free text.
 const SHOWN: [&str; 2] = ["/v1/decisions?limit=100", "/v1/escrows?limit=100"];
 
-/// Texts, and whether they are accepted as free text.
+/// Texts, and whether they are accepted as free text where they are not too long.
 fn corpus() -> Vec<(String, bool)> {
     let refused = [
         "\0",
@@ -75,8 +77,9 @@ fn corpus() -> Vec<(String, bool)> {
     ];
     let refused = refused.into_iter().map(|text| (text.to_owned(), false));
     let accepted = accepted.into_iter().map(|text| (text.to_owned(), true));
-    let grapheme = format!("e{}", "\u{301}".repeat(150));
-    refused.chain(accepted).chain([(grapheme, true)]).collect()
+    // One character to a reader, of up to more code points than any free text may have.
+    let graphemes = [149, 499, 500, 4_999].map(|marks| (format!("e{}", "\u{301}".repeat(marks)), true));
+    refused.chain(accepted).chain(graphemes).collect()
 }
 
 /// The places of all texts in a value, as JSON pointers.
@@ -125,7 +128,8 @@ async fn hostile_texts_are_refused_or_come_back_as_they_were() {
         };
         let mut current = fresh().await;
         for place in texts(&current.body, "") {
-            let is_free = FREE.contains(&(route.path, place.as_str()));
+            let free = FREE.iter().find(|(path, field, _)| (*path, *field) == (route.path, place.as_str()));
+            let is_free = free.is_some();
             let mut sent = Vec::new();
             for (text, accepted) in corpus() {
                 if !is_free && scale() < 10 && random.below(4) > 0 {
@@ -135,8 +139,9 @@ async fn hostile_texts_are_refused_or_come_back_as_they_were() {
                 *body.pointer_mut(&place).unwrap() = json!(text);
                 let answer = post(ours, route, &current, &body.to_string()).await;
                 let what = format!("{} {place} {text:?}: {}", route.path, answer.body);
-                if is_free {
-                    assert_eq!(answer.succeeded(), accepted, "{what}");
+                if let Some((_, _, most)) = free {
+                    let fits = text.chars().count() <= *most;
+                    assert_eq!(answer.succeeded(), accepted && fits, "{what}");
                 }
                 if !answer.succeeded() {
                     assert!(answer.refused(400, "invalid_request").starts_with(&named(&place)), "{what}");
@@ -164,6 +169,32 @@ async fn hostile_texts_are_refused_or_come_back_as_they_were() {
                 assert_eq!(answer.refused(400, "invalid_request"), message, "{} {place}", route.path);
             }
         }
+    }
+}
+
+/// A key with each of its characters percent-encoded.
+fn encoded(key: &str) -> String {
+    key.bytes().fold(String::new(), |text, byte| format!("{text}%{byte:02x}"))
+}
+
+/// In a path whose method is not supported, and as a method.
+#[tokio::test]
+async fn an_api_key_in_a_path_or_in_place_of_a_method_is_not_repeated() {
+    let Tenants { world, ours, .. } = &Tenants::new().await;
+    let key = &ours.agent_key;
+    for spelled in [key.clone(), key.replace('_', "%5F"), encoded(key)] {
+        let send = async |method: &str, path: &str| {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let answer = ours.client.request(&method, path).bearer_auth(&ours.organization_key).asked().await;
+            answer.refused(400, "invalid_request")
+        };
+        let refused = send("DELETE", &format!("/v1/agents/{spelled}")).await;
+        assert_eq!(refused, "DELETE is not supported on /v1/agents/{id}");
+        assert_eq!(send(&spelled, "/v1/agents").await, "this method is not supported on /v1/agents");
+        let contract = format!("/contracts/{spelled}");
+        let refused = exchange(world.running.public, "PUT", &contract, "", b"").await;
+        let message = "PUT is not supported on /contracts/{address}";
+        assert_eq!(refused.refused(400, "invalid_request"), message);
     }
 }
 
@@ -212,13 +243,10 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
             refused(&asking.asked().await, &query);
         }
     }
-    let asking = ours.client.request(&Method::DELETE, &format!("/v1/agents/{key}"));
-    refused(&asking.bearer_auth(&ours.organization_key).asked().await, "a path");
     let asking = ours.client.get(&format!("/v1/decisions?agent={part}")).bearer_auth(&ours.organization_key);
     let message = refused(&asking.asked().await, "a part");
     assert!(message.ends_with("got `sk_live_…`"), "{message}");
 
-    let encoded = |key: &str| key.bytes().fold(String::new(), |text, byte| format!("{text}%{byte:02x}"));
     for key in [encoded(key), encoded(cut), key.replacen('_', "%5F", 1)] {
         for url in [format!("https://hooks.example/{key}"), format!("https://hooks.example/?a=b&k={key}&c")] {
             let body = json!({"url": url, "events": ["mandate.revoked"]});

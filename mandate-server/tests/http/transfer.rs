@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use mandate_core::Timestamp;
+use mandate_core::{Month, Timestamp};
+use mandate_server::admin::retention::close;
 use mandate_server::clock::{Clock, SystemEntropy};
 use mandate_server::error::Fault;
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::{self, AuditEntry, Operator};
 use mandate_server::service::check::{self, Finding};
 use mandate_server::service::transfer::{self, Listener, Nul, Summary};
@@ -27,7 +29,7 @@ use crate::world::{World, noon, spend};
 const OPERATIONS: u32 = 700;
 /// Draws the same operations at each run.
 const SEED: u64 = 20_260_615;
-/// The tables that only a closed month fills.
+/// The tables that only a closed month fills, which has a test of its own.
 const OF_CLOSED_MONTHS: [&str; 4] = ["balances", "closed_months", "closings", "openings"];
 const LISTS: [&str; 7] = ["agents", "mandates", "decisions", "webhooks", "events", "escrows", "usage"];
 
@@ -62,22 +64,23 @@ impl check::Listener for Cut {
     fn looked_at(&mut self, _: i64, _: i64) {}
 }
 
-/// Tries to migrate the source while it is moved.
-struct MigrationBeside<'a> {
+/// Tries to migrate the source, and to write into it, while it is moved.
+struct WorkBeside<'a> {
     from: &'a str,
-    refused: String,
+    refused: Vec<String>,
 }
 
-impl Listener for MigrationBeside<'_> {
+impl Listener for WorkBeside<'_> {
     fn moved(&mut self, _: &str, _: i64, _: i64) -> Result<(), Fault> {
-        self.refused = store::migrate(self.from).unwrap_err().to_string();
+        let refused = [store::migrate(self.from).map(drop), store::run_once(self.from, |_| Ok(())).map(drop)];
+        self.refused = refused.map(|refused| refused.unwrap_err().to_string()).to_vec();
         Ok(())
     }
 
     fn compared(&mut self, _: &str, _: i64) {}
 }
 
-impl check::Listener for MigrationBeside<'_> {
+impl check::Listener for WorkBeside<'_> {
     fn finding(&mut self, finding: Finding) {
         panic!("{finding:?}");
     }
@@ -258,6 +261,46 @@ async fn a_client_sees_no_difference() {
     assert!(oracle::holds(&to) > 50);
 }
 
+struct Steady;
+
+impl close::Listener for Steady {
+    fn done(&mut self, _: &close::Step<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_months_are_moved_with_what_is_left_of_them() {
+    let world = source().await;
+    let (agent, folder) = (world.agent("a").await, tempfile::tempdir().unwrap());
+    world.mandate("agt_a").await;
+    for days in [60, 1] {
+        assert_eq!(world.post(&agent, "/v1/authorizations", &spend(40)).await.status, 201);
+        world.clock.advance(days * 86_400);
+    }
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    world
+        .stopped(&target, |from, to| {
+            let closing = close::Order {
+                database: from,
+                month: Month::parse("2026-06").unwrap(),
+                directory: folder.path(),
+                master: &MasterKey::from_bytes([7; 32]),
+                issuer: None,
+                piece: 10,
+                by: &by,
+                time: &|shown| shown,
+                entropy: Arc::new(SystemEntropy),
+            };
+            close::close(&closing, &mut Steady).unwrap();
+            // A transfer compares the rows of each table.
+            let summary = run(from, to, 100, &by, &mut Cut::never()).unwrap();
+            assert!(OF_CLOSED_MONTHS.iter().all(|table| summary.rows[table] > 0), "{:?}", summary.rows);
+            on_a_thread(|| upkeep::snapshot(to, |tx| check::full(tx, &mut Cut::never()))).unwrap();
+        })
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_cut_short_at_any_step_goes_on() {
     let world = source().await;
@@ -326,10 +369,11 @@ async fn a_source_that_is_being_moved_says_so() {
     let (target, by) = (Kind::Postgres.fresh(), operator(&world));
     world
         .stopped(&target, |from, to| {
-            let mut beside = MigrationBeside { from, refused: String::new() };
+            let mut beside = WorkBeside { from, refused: Vec::new() };
             on_a_thread(|| transfer::run(from, to, (100, Nul::Refused), &by, &mut beside)).unwrap();
-            let MigrationBeside { refused, .. } = beside;
-            assert!(refused.contains(", which transfers it to another database; "), "{refused}");
+            let WorkBeside { refused, .. } = beside;
+            let is_named = |refused: &String| refused.contains(", which transfers it to another database; ");
+            assert!(refused.len() == 2 && refused.iter().all(is_named), "{refused:?}");
         })
         .await;
 }

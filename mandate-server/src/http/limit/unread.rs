@@ -1,14 +1,17 @@
 //! Answers that are rendered and that their peers have not read yet. A peer that asks for long lists and does not read
-//! them fills the memory of the server, so they are bounded for each key and over all. And a key has few reads at a time:
-//! further ones wait for those before them, so that the reads of other keys need not.
+//! them fills the memory of the server, so they are bounded for each key and over all. And an environment has few reads at a
+//! time, as have all together: further ones wait here, so that neither the reads of others, nor what a server asks its
+//! database itself (for a key, for its readiness), wait behind them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Reads of one key that are handled at a time: more than the database has connections for reads.
-const READS_OF_KEY: usize = 16;
+/// Reads that are handled at a time: twice as many as the database has connections for reads.
+const READS: usize = 8;
+/// Reads of one environment, those that wait for one of [`READS`] included.
+const READS_OF_ENVIRONMENT: usize = 16;
 /// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
 /// How much of all answers but those that follow, in bytes: 64 MiB with them.
@@ -17,22 +20,22 @@ const MAX_OF_ALL: usize = 48 * 1024 * 1024;
 /// others only if they have very many keys. The first of these answers is given however long it is.
 const MAX_OF_FIRST: usize = 16 * 1024 * 1024;
 
-/// The bytes that are rendered and not read, and the reads under way, of each key.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct UnreadAnswers(Arc<Mutex<Unread>>);
+/// The bytes that are rendered and not read, and the reads under way.
+#[derive(Debug, Clone)]
+pub(crate) struct UnreadAnswers {
+    unread: Arc<Mutex<Unread>>,
+    reads: Arc<Semaphore>,
+}
 
 #[derive(Debug, Default)]
 struct Unread {
     all: usize,
     /// In the reserve for first answers.
     first: usize,
-    keys: HashMap<i64, KeyState>,
-}
-
-#[derive(Debug)]
-struct KeyState {
-    unread: usize,
-    places: Arc<Semaphore>,
+    /// Of each key that has some.
+    keys: HashMap<i64, usize>,
+    /// The places for reads of each environment that has one.
+    environments: HashMap<i64, Arc<Semaphore>>,
 }
 
 /// Where an answer is counted, beside its key.
@@ -42,12 +45,13 @@ enum Room {
     First,
 }
 
-/// A read of a key, which has one of the key's places until it is dropped.
+/// A read of a key, which has one of its environment's places and one of all until it is dropped.
 #[derive(Debug)]
 pub(in crate::http) struct Read {
     answers: UnreadAnswers,
+    environment: i64,
     key: i64,
-    place: Option<OwnedSemaphorePermit>,
+    places: Vec<OwnedSemaphorePermit>,
 }
 
 /// Counts the bytes of one answer until it is dropped.
@@ -59,16 +63,25 @@ pub(in crate::http) struct UnreadAnswer {
     bytes: usize,
 }
 
+impl Default for UnreadAnswers {
+    fn default() -> Self {
+        Self { unread: Arc::default(), reads: Arc::new(Semaphore::new(READS)) }
+    }
+}
+
 impl UnreadAnswers {
     fn lock(&self) -> MutexGuard<'_, Unread> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for one of the key's places. Refuses the read if the key may not have another answer rendered.
-    pub(in crate::http) async fn begin(&self, key: i64) -> Option<Read> {
-        let mut read = Read { answers: self.clone(), key, place: None };
-        let places = Arc::clone(&self.lock().of_key(key).places);
-        read.place = places.acquire_owned().await.ok();
+    /// Waits for one of the environment's places, then for one of all. Refuses the read if the key may not have another
+    /// answer rendered.
+    pub(in crate::http) async fn begin(&self, environment: i64, key: i64) -> Option<Read> {
+        let mut read = Read { answers: self.clone(), environment, key, places: Vec::new() };
+        let of_environment = self.lock().of_environment(environment);
+        for places in [of_environment, Arc::clone(&self.reads)] {
+            read.places.extend(places.acquire_owned().await);
+        }
         let has_room = self.lock().room(key, 1).is_some();
         // Not while the lock is held: a read that is dropped takes it.
         has_room.then_some(read)
@@ -82,7 +95,7 @@ impl Read {
         let room = unread.room(self.key, bytes)?;
         let held = unread.held(room);
         *held = held.saturating_add(bytes);
-        let of_key = &mut unread.of_key(self.key).unread;
+        let of_key = unread.keys.entry(self.key).or_default();
         *of_key = of_key.saturating_add(bytes);
         Some(UnreadAnswer { answers: self.answers.clone(), key: self.key, room, bytes })
     }
@@ -90,15 +103,15 @@ impl Read {
 
 impl Drop for Read {
     fn drop(&mut self) {
-        self.place = None;
-        self.answers.lock().forget(self.key);
+        self.places.clear();
+        self.answers.lock().forget(self.environment);
     }
 }
 
 impl Unread {
     /// Where an answer of `bytes` to the key can be counted.
     fn room(&self, key: i64, bytes: usize) -> Option<Room> {
-        let of_key = self.keys.get(&key).map_or(0, |of_key| of_key.unread);
+        let of_key = self.keys.get(&key).copied().unwrap_or_default();
         let fits = |held: usize, most| held.saturating_add(bytes) <= most;
         if fits(of_key, MAX_OF_KEY) && fits(self.all, MAX_OF_ALL) {
             return Some(Room::All);
@@ -113,17 +126,15 @@ impl Unread {
         }
     }
 
-    fn of_key(&mut self, key: i64) -> &mut KeyState {
-        self.keys
-            .entry(key)
-            .or_insert_with(|| KeyState { unread: 0, places: Arc::new(Semaphore::new(READS_OF_KEY)) })
+    fn of_environment(&mut self, environment: i64) -> Arc<Semaphore> {
+        let places = || Arc::new(Semaphore::new(READS_OF_ENVIRONMENT));
+        Arc::clone(self.environments.entry(environment).or_insert_with(places))
     }
 
-    /// Drops what is known of a key that has nothing unread and no read.
-    fn forget(&mut self, key: i64) {
-        let is_idle = |of_key: &KeyState| of_key.unread == 0 && Arc::strong_count(&of_key.places) == 1;
-        if self.keys.get(&key).is_some_and(is_idle) {
-            self.keys.remove(&key);
+    /// Drops the places of an environment that has no read.
+    fn forget(&mut self, environment: i64) {
+        if self.environments.get(&environment).is_some_and(|places| Arc::strong_count(places) == 1) {
+            self.environments.remove(&environment);
         }
     }
 }
@@ -133,9 +144,12 @@ impl Drop for UnreadAnswer {
         let mut unread = self.answers.lock();
         let held = unread.held(self.room);
         *held = held.saturating_sub(self.bytes);
-        let of_key = &mut unread.of_key(self.key).unread;
-        *of_key = of_key.saturating_sub(self.bytes);
-        unread.forget(self.key);
+        if let Some(of_key) = unread.keys.get_mut(&self.key) {
+            *of_key = of_key.saturating_sub(self.bytes);
+            if *of_key == 0 {
+                unread.keys.remove(&self.key);
+            }
+        }
     }
 }
 
@@ -145,11 +159,12 @@ mod tests {
 
     use super::*;
 
+    const ENVIRONMENT: i64 = 1;
     const MIB: usize = 1024 * 1024;
 
     /// A read of the key that has an answer of so many bytes.
     async fn answer(answers: &UnreadAnswers, key: i64, bytes: usize) -> Option<UnreadAnswer> {
-        answers.begin(key).await?.rendered(bytes)
+        answers.begin(ENVIRONMENT, key).await?.rendered(bytes)
     }
 
     async fn many(answers: &UnreadAnswers, keys: impl Iterator<Item = i64>) -> Vec<UnreadAnswer> {
@@ -165,7 +180,7 @@ mod tests {
         let answers = UnreadAnswers::default();
         let mut held = many(&answers, [1; 9].into_iter()).await;
         assert_eq!(held.len(), 8);
-        assert!(answers.begin(1).await.is_none());
+        assert!(answers.begin(ENVIRONMENT, 1).await.is_none());
         assert!(answer(&answers, 2, MIB).await.is_some(), "other keys are not affected");
         held.pop();
         assert!(answer(&answers, 1, MIB + 1).await.is_none());
@@ -173,21 +188,34 @@ mod tests {
         assert!(answer(&answers, 3, 9 * MIB).await.is_some(), "one answer is always given");
     }
 
+    /// Whether a read of this environment waits.
+    fn waits(answers: &UnreadAnswers, environment: i64) -> bool {
+        let mut next = Box::pin(answers.begin(environment, 1));
+        next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
     #[tokio::test]
-    async fn further_reads_of_a_key_wait_and_those_of_others_do_not() {
+    async fn further_reads_of_an_environment_wait_here_and_few_of_all_are_under_way() {
         let answers = UnreadAnswers::default();
         let mut reads = Vec::new();
-        for _ in 0..READS_OF_KEY {
-            reads.push(answers.begin(1).await.unwrap());
+        for key in 1..=8 {
+            reads.push(answers.begin(1, key).await.unwrap());
         }
-        let mut next = Box::pin(answers.begin(1));
-        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(answers.begin(2).await.is_some());
-        reads.pop();
-        let next = next.await.unwrap();
-        let gone = Box::pin(answers.begin(1));
-        drop((reads, next, gone));
-        assert!(answers.lock().keys.is_empty(), "nothing is left behind");
+        let mut waiting: Vec<_> = (9..=17).map(|key| Box::pin(answers.begin(1, key))).collect();
+        for next in &mut waiting {
+            assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        // The last one does not have a place of its environment, so it is not before this one.
+        let mut other = Box::pin(answers.begin(2, 20));
+        assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        reads.clear();
+        let served: Vec<_> = futures_util::future::join_all(waiting.drain(..8)).await;
+        assert!(waits(&answers, 3), "eight are under way");
+        drop(served);
+        let other = other.await.unwrap();
+        let last = waiting.remove(0).await.unwrap();
+        drop((other, last));
+        assert!(answers.lock().environments.is_empty(), "nothing is left behind");
     }
 
     #[tokio::test]
@@ -195,10 +223,10 @@ mod tests {
         let answers = UnreadAnswers::default();
         let held = many(&answers, (1..=48).map(|n| n % 16)).await;
         for key in 0..16 {
-            assert!(answers.begin(key).await.is_none(), "each of them has 3 MiB");
+            assert!(answers.begin(ENVIRONMENT, key).await.is_none(), "each of them has 3 MiB");
         }
         let first = answer(&answers, 16, MIB).await.unwrap();
-        assert!(answers.begin(16).await.is_none());
+        assert!(answers.begin(ENVIRONMENT, 16).await.is_none());
         drop((held, first));
         assert!(answers.lock().keys.is_empty() && answers.lock().all == 0, "nothing is left behind");
         assert_eq!(answers.lock().first, 0);
@@ -210,8 +238,8 @@ mod tests {
         let held = many(&answers, 0..1_500).await;
         let bytes: usize = held.iter().map(|answer| answer.bytes).sum();
         assert_eq!(bytes, 64 * MIB);
-        assert!(answers.begin(2_000).await.is_none());
+        assert!(answers.begin(ENVIRONMENT, 2_000).await.is_none());
         drop(held);
-        assert!(answers.begin(2_000).await.is_some());
+        assert!(answers.begin(ENVIRONMENT, 2_000).await.is_some());
     }
 }

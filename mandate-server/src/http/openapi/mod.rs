@@ -125,7 +125,7 @@ fn dates_as_text(yaml: &str) -> String {
         super::escrows::transition,
         super::exports::create,
         super::exports::get,
-        super::usage::list,
+        super::usage::get,
         super::key_set::get,
     ),
     modifiers(&Common)

@@ -85,7 +85,7 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 4] {
             query(
                 "ending_before",
                 "The page before the object with this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given. \
-                 To follow a list and miss nothing, give the newest id that is a minute old, and skip the objects that you have: an object may \
+                 To follow a list and miss nothing, give the newest id that you have had for a minute, and skip the objects that you have: an object may \
                  appear in the list up to a minute after one with a later id. After the clock was set back the time in an id may be later \
                  than the object's own.",
                 text(),

@@ -152,13 +152,18 @@ async fn what_is_turned_away_unread_has_an_id_and_the_envelope() {
     let many = server.get("/", &"X: x\r\n".repeat(101)).await;
     assert_refused(&many, "431");
     assert!(many.contains("or has more than 100 headers"), "{many}");
-    for bytes in ["?\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n", "GET / HTTP/7.0\r\n\r\n", "\0"] {
+    let beyond =
+        format!("GET / HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", u128::from(u64::MAX) + 1);
+    let unreadable =
+        ["?\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n", "GET / HTTP/7.0\r\n\r\n", "\0", &beyond];
+    for bytes in unreadable {
         let answer = server.answered(bytes).await;
         assert_refused(&answer, "400");
-        assert!(answer.contains("this is not an HTTP/1.1 request"), "{answer}");
+        let message = "this is not an HTTP/1.1 request, or its Content-Length cannot be read";
+        assert!(answer.contains(message), "{answer}");
     }
     assert!(server.counted(
-        "mandate_http_requests_total{listener=\"api\",method=\"other\",path=\"\",status=\"4xx\"} 6"
+        "mandate_http_requests_total{listener=\"api\",method=\"other\",path=\"\",status=\"4xx\"} 7"
     ));
 }
 
