@@ -107,6 +107,9 @@ pub enum Fault {
     /// No key can sign: there is none of that kind, or it does not open under this server's master key.
     #[error("{0}")]
     NoSigningKey(String),
+    /// The database lacks what an operator sets up: a partition, a grant, the role with its password, or the database itself.
+    #[error("{0}")]
+    Setup(String),
     /// The database has a schema that this program does not accept.
     #[error("{0}")]
     Schema(String),
@@ -146,7 +149,14 @@ impl Fault {
     /// Whether it says nothing about the contents of the database: they could not be looked at.
     #[must_use]
     pub fn hides_the_database(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::DiskFull(_) | Self::DiskFailed(_) | Self::Overdue(_))
+        matches!(
+            self,
+            Self::Unavailable(_)
+                | Self::DiskFull(_)
+                | Self::DiskFailed(_)
+                | Self::Overdue(_)
+                | Self::Setup(_)
+        )
     }
 
     /// Whether it comes from a condition that lasts, and so is the same for every request meanwhile.
@@ -164,6 +174,7 @@ impl Fault {
             Self::DiskFailed(_) => "disk_failed",
             Self::Overdue(_) => "overdue",
             Self::NoSigningKey(_) => "no_signing_key",
+            Self::Setup(_) => "setup",
             Self::Schema(_) => "schema",
             Self::Corrupt(_) => "corrupt",
             Self::ClockBehind { .. } => "clock_behind",
@@ -184,6 +195,12 @@ impl From<rusqlite::Error> for Fault {
             return Self::Unavailable(format!(
                 "{what}: a process was killed while it changed the file; start the server, or run `mandate-server migrate`, \
                  to take that change back"
+            ));
+        }
+        if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) {
+            return Self::DiskFailed(format!(
+                "{what}: there may be no room for the file beside the database whose name ends in -shm, which SQLite needs to \
+                 read it"
             ));
         }
         match error.sqlite_error_code() {
@@ -231,5 +248,11 @@ mod tests {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
             assert_eq!(Fault::from(error).kind(), kind, "{code}");
         }
+        let code = ffi::Error::new(ffi::SQLITE_IOERR_SHMSIZE);
+        let fault = Fault::from(rusqlite::Error::SqliteFailure(code, None)).to_string();
+        assert!(
+            fault.contains("no room for the file beside the database whose name ends in -shm"),
+            "{fault}"
+        );
     }
 }

@@ -154,12 +154,21 @@ fn the_clock_is_shown_and_its_acceptance_is_on_record() {
     };
     let [now, mark] = shown("yes");
     assert!(mark.millis_since(now).abs() < MINUTE, "{now}, {mark}");
+    let refused = operate(&["clock", "accept", "--yes"]).code(1).err;
+    assert!(
+        refused.contains("the clock is not behind") && refused.contains("nothing to accept"),
+        "{refused}"
+    );
+    assert_eq!(shown("yes")[1], mark);
     clock.set(-HOUR);
+    let warns = || server.logged().matches("authorizations, approvals and new escrows are refused").count();
+    until(DEADLINE, "the log says so", || (warns() > 0).then_some(()));
     let [now, mark] = shown("no: the clock is behind its mark");
     assert!((HOUR - MINUTE..=HOUR + SECOND).contains(&mark.millis_since(now)), "{now}, {mark}");
     let json = operate(&["clock", "show", "--json"]).code(0).json();
     assert_eq!((&json["deciding"], &json["mark"]), (&json!(false), &json!(mark)));
     assert!(json["behind_seconds"].as_f64().unwrap() > 3_500.0, "{json}");
+    assert_eq!(warns(), 1);
     let accepted = operate(&["clock", "accept", "--yes", "--json"]).code(0).json();
     assert_eq!((&accepted["deciding"], &accepted["exports_reopened"]), (&json!(true), &json!(0)));
     let [now, mark] = shown("yes");

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
-use mandate_tests::cluster::query;
+use mandate_tests::cluster::{OpenTransaction, query, run};
 use tempfile::TempDir;
 
 use crate::harness::{DEADLINE, Ran, TestServer, binary, library};
@@ -353,6 +353,50 @@ fn a_check_that_cannot_look_says_so_and_finds_nothing() {
     assert!(full.out.is_empty() && full.err.contains("could not be read to its end"), "{full:?}");
 
     assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
+}
+
+/// Ends the statement that waits for a lock. Returns a row once there was one.
+const CANCEL: &str = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+/// An error of PostgreSQL says nothing about what is stored, unless it is about damage.
+#[test]
+fn a_check_that_postgres_does_not_let_look_finds_nothing() {
+    let database = Kind::Postgres.fresh();
+    let (url, check) = (database.url(), || operate(database.url(), &["check"]));
+    let empty = check().code(1);
+    assert!(
+        empty.out.starts_with("refinery_schema_history: found version 0; expected version "),
+        "{empty:?}"
+    );
+    assert_eq!(empty.out.lines().count(), 1, "{empty:?}");
+    operate(url, &["migrate"]).code(0);
+    assert_eq!(check().code(0).out, "sound\n");
+
+    let unseen = |ran: Ran, why: &str| {
+        let ran = ran.code(3);
+        assert!(ran.out.is_empty() && ran.err.contains("could not be read to its end"), "{ran:?}");
+        assert!(ran.err.contains(why), "{ran:?}");
+    };
+    run(url, "REVOKE SELECT ON usage FROM mandate");
+    unseen(check(), "permission denied for table usage (42501)");
+    run(url, "GRANT SELECT ON usage TO mandate");
+
+    let held = OpenTransaction::begin(url, "LOCK TABLE usage IN ACCESS EXCLUSIVE MODE");
+    let canceled = std::thread::scope(|scope| {
+        let checking = scope.spawn(check);
+        let since = Instant::now();
+        while query(url, CANCEL).is_empty() {
+            assert!(since.elapsed() < DEADLINE, "the check waits for no lock");
+        }
+        checking.join().unwrap()
+    });
+    held.roll_back();
+    unseen(canceled, "(57014)");
+
+    run(url, "ALTER TABLE usage RENAME TO elsewhere");
+    let lacking = check().code(1);
+    assert!(lacking.out.contains("\"usage\" does not exist (42P01); expected pages"), "{lacking:?}");
 }
 
 /// SQLite writes beside a database to read it. The directory belongs to a user who may not write into it.

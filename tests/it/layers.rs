@@ -64,6 +64,9 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// How many files may import each other in a circle. A module and its child modules do so by nature, and are left aside.
 const LARGEST_CIRCLE: usize = 3;
 
+/// How many imports a path is followed through. A name can be imported under itself.
+const LONGEST_WAY: usize = 8;
+
 /// The path of a module in its crate, without `crate`.
 type Module = Vec<String>;
 
@@ -94,13 +97,22 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
+/// What a module names.
+#[derive(Default)]
+struct Names {
+    /// The paths that it imports, each with the name that it has here.
+    imports: Vec<(String, Module)>,
+    /// The paths in the text of its code.
+    paths: Vec<Module>,
+}
+
 /// The paths of one tree of a `use`, each behind `before`.
 fn tree<'a>(
     words: &mut Peekable<impl Iterator<Item = &'a String>>,
     before: &[String],
-    found: &mut Vec<Module>,
+    found: &mut Vec<(String, Module)>,
 ) {
-    let mut path = before.to_vec();
+    let (mut path, mut name) = (before.to_vec(), None);
     while let Some(word) = words.next_if(|word| !["}", ",", ";"].contains(&word.as_str())) {
         match word.as_str() {
             "{" => {
@@ -111,55 +123,62 @@ fn tree<'a>(
                 words.next();
                 return;
             }
-            "as" => _ = words.next(),
+            "as" => name = words.next().cloned(),
+            "self" if !path.is_empty() => {}
             "::" | "*" => {}
             name => path.push(name.to_owned()),
         }
     }
-    found.push(path);
+    let name = name.or_else(|| path.last().cloned());
+    found.extend(name.map(|name| (name, path)));
 }
 
-/// The paths that a text of code names: by `use`, and in the text by `crate::`, `super::` or `self::`.
-fn named(text: &str) -> Vec<Module> {
+/// What a text of code names.
+fn named(text: &str) -> Names {
     let words = words(text);
-    let (mut words, mut found) = (words.iter().peekable(), Vec::new());
+    let (mut words, mut names) = (words.iter().peekable(), Names::default());
     while let Some(word) = words.next() {
-        match word.as_str() {
-            "use" => tree(&mut words, &[], &mut found),
-            "crate" | "super" | "self" => {
-                let mut path = vec![word.clone()];
-                while words.next_if(|word| *word == "::").is_some() {
-                    path.extend(words.next().cloned());
-                }
-                found.push(path);
-            }
-            _ => {}
+        if word == "use" {
+            tree(&mut words, &[], &mut names.imports);
+            continue;
+        }
+        let mut path = vec![word.clone()];
+        while words.next_if(|word| *word == "::").is_some() {
+            path.extend(words.next().cloned());
+        }
+        // What follows `<…>::` is no name of this module.
+        if path.len() > 1 && word != ">" {
+            names.paths.push(path);
         }
     }
-    found
+    names
 }
 
-/// The module of the crate that a path in `module` leads into; none where it leads out of the crate.
-fn target(module: &Module, path: &Module, modules: &BTreeMap<Module, String>) -> Option<Module> {
-    let first = path.first()?;
+/// The module of the crate that a path in `module` leads into, through at most `depth` imports of modules on its way; none
+/// where it leads out of the crate.
+fn target(module: &Module, path: &[String], names: &BTreeMap<Module, Names>, depth: usize) -> Option<Module> {
     let ups = path.iter().take_while(|name| *name == "super").count();
-    let (mut at, rest) = match first.as_str() {
+    let (mut at, mut rest) = match path.first()?.as_str() {
         "crate" => (Vec::new(), &path[1..]),
         "self" => (module.clone(), &path[1..]),
         "super" => (module[..module.len().saturating_sub(ups)].to_vec(), &path[ups..]),
-        _ if modules.contains_key(&[&module[..], std::slice::from_ref(first)].concat()) => {
-            (module.clone(), &path[..])
-        }
-        _ => return None,
+        _ => (module.clone(), path),
     };
-    for name in rest {
+    let is_bare = rest.len() == path.len();
+    while let Some(name) = rest.first() {
         at.push(name.clone());
-        if !modules.contains_key(&at) {
+        if !names.contains_key(&at) {
             at.pop();
             break;
         }
+        rest = &rest[1..];
     }
-    Some(at)
+    let imported = rest.split_first().filter(|_| depth > 0).and_then(|(name, rest)| {
+        let (_, import) = names.get(&at)?.imports.iter().find(|(known, _)| known == name)?;
+        target(&at, &[import, rest].concat(), names, depth - 1)
+    });
+    let is_own = is_bare && rest.len() == path.len();
+    imported.or((!is_own).then_some(at))
 }
 
 /// The modules of a crate with their code.
@@ -181,11 +200,14 @@ fn modules(package: &str) -> BTreeMap<Module, String> {
 
 /// Which module imports which; their own children and parents, and the root, aside.
 fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
-    let of = |module: &Module, text: &String| {
-        let targets = named(text).into_iter().filter_map(|path| target(module, &path, modules));
-        targets.filter(|other| !other.starts_with(module) && !module.starts_with(other)).collect()
+    let names: BTreeMap<_, _> = modules.iter().map(|(module, text)| (module.clone(), named(text))).collect();
+    let of = |(module, own): (&Module, &Names)| {
+        let paths = own.imports.iter().map(|(_, path)| path).chain(&own.paths);
+        let targets = paths.filter_map(|path| target(module, path, &names, LONGEST_WAY));
+        let others = targets.filter(|other| !other.starts_with(module) && !module.starts_with(other));
+        (module.clone(), others.collect())
     };
-    modules.iter().map(|(module, text)| (module.clone(), of(module, text))).collect()
+    names.iter().map(of).collect()
 }
 
 /// All modules that are reachable from one by imports.
@@ -270,12 +292,21 @@ fn circles_are_found_by_imports_and_by_paths_in_the_text() {
         ("b", "fn f() -> super::c::Thing { loop {} }"),
         ("c", "pub(crate) use self::d::*; use std::fmt;"),
         ("c/d", "type T = crate::a::child::Thing;"),
+        // What a parent imports from its child is the child's, and a path goes on from an imported name.
+        ("e", "mod f; pub use f::Thing; use std::{self, fmt};"),
+        ("e/f", ""),
+        ("g", "use super::e::{self, Thing};"),
+        ("h", "use crate::e as other; fn f() -> fmt::Result { other::f::make::<fmt::Thing>() }"),
+        ("i", "use crate::{e}; fn f() { e::Thing::make(); <T>::a::b(); std::a() }"),
     ];
     let modules = texts.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect();
     let imports = imports(&modules);
     assert_eq!(imports[&module("a")], [module("b")].into());
     assert_eq!(imports[&module("b")], [module("c")].into());
     assert_eq!(imports[&module("c/d")], [module("a/child")].into());
+    for user in ["g", "h", "i"] {
+        assert_eq!(imports[&module(user)], [module("e"), module("e/f")].into(), "{user}");
+    }
     assert!(circles(&imports).is_empty());
     let mut closed = imports;
     closed.get_mut(&module("c")).unwrap().insert(module("a"));

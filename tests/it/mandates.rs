@@ -193,8 +193,7 @@ fn deleting_is_refused_without_an_allow_header() {
     let agent = organization.buyer("buyer");
     for client in [&organization.client, &agent.client] {
         let refused = client.send("DELETE", "/mandates/mnd_1", &[], "").unwrap();
-        let refused =
-            refused.refused(400, "invalid_request", "DELETE is not supported on /v1/mandates/mnd_1");
+        let refused = refused.refused(400, "invalid_request", "DELETE is not supported on /v1/mandates/{id}");
         assert_eq!(refused.header("allow"), None);
     }
     let foreign_names = json!({ "amount": 1, "currency": "USD", "recipient": "vendor:a", "category": "software", "mandate": "mnd_1" });

@@ -186,6 +186,27 @@ fn a_check_prints_each_finding_on_a_line_and_exits_with_1() {
     assert!(json.err.starts_with(&format!("error: {} finding", json.out.lines().count())), "{json:?}");
 }
 
+/// SQLite would drop all that is behind the flipped bit, without a word.
+#[test]
+fn a_damaged_write_ahead_log_is_a_finding_and_nothing_starts_on_it() {
+    let mut server = TestServer::start();
+    let buyer = server.demo().buyer("buyer");
+    assert_eq!([buyer.ask(1).status, buyer.ask(1).status], [201; 2]);
+    server.kill();
+    let log = format!("{}-wal", server.ready("database").strip_prefix("sqlite://").unwrap());
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[1_000] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let found = server.operate(&["check"]).code(1);
+    assert!(found.out.starts_with("database: found ") && found.out.lines().count() == 1, "{found:?}");
+    assert!(found.out.contains(&format!("the write-ahead log {log} is damaged: its frame 1 ")), "{found:?}");
+    for command in [&["serve"][..], &["migrate"], &["config", "check"], &["key", "list"]] {
+        let refused = server.operate(command).code(1);
+        assert!(refused.err.contains("is damaged: its frame 1 "), "{command:?}: {refused:?}");
+    }
+    assert!(std::fs::read(&log).unwrap() == bytes, "the log is left as it was");
+}
+
 #[test]
 fn the_exit_code_reports_health() {
     let mut server = TestServer::start();

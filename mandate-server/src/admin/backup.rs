@@ -18,7 +18,7 @@ use crate::error::Fault;
 use crate::model::database::SQLITE;
 use crate::service::check::{self, Finding, Listener};
 use crate::store::sql::check::{SigningKeyRow, signing_keys};
-use crate::store::upkeep;
+use crate::store::{Schema, upkeep};
 
 /// The suffix that a backup's manifest adds to the name of the backup.
 const MANIFEST_SUFFIX: &str = ".manifest.json";
@@ -147,6 +147,8 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     if to.exists() {
         return Err(Fault::new(format!("{} exists; name another file", to.display())));
     }
+    let source = upkeep::file(database)?;
+    must_be_ours(&upkeep::snapshot(database, upkeep::schema_in)?, &source.display().to_string())?;
     let taken_at = SystemClock.now().to_string();
     let unfinished = file::unfinished(to)?;
     file::clear_orphan(&manifest_path, to, &unfinished)?;
@@ -202,10 +204,7 @@ fn sound(path: &Path) -> Result<Contents, Fault> {
     let name = path.to_str().ok_or_else(|| Fault::new("the name of the backup is not UTF-8"))?;
     let database = format!("{SQLITE}{name}");
     let schema = upkeep::schema(&database)?;
-    schema.must_be_known(name)?;
-    if !schema.is_newest() {
-        return Err(Fault::new(format!("{name} is not a database of this program")));
-    }
+    must_be_ours(&schema, name)?;
     let (findings, contents) = upkeep::snapshot(&database, |tx| {
         let mut findings = Findings::default();
         let whole = check::quick(tx, &mut findings)?;
@@ -223,6 +222,15 @@ fn sound(path: &Path) -> Result<Contents, Fault> {
             findings.len()
         ))),
     }
+}
+
+/// Refuses a file without this program's schema.
+fn must_be_ours(schema: &Schema, name: &str) -> Result<(), Fault> {
+    schema.must_be_known(name)?;
+    if schema.is_newest() {
+        return Ok(());
+    }
+    Err(Fault::new(format!("{name} is not a database of this program")))
 }
 
 impl Contents {

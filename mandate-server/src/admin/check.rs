@@ -27,12 +27,12 @@ Examples:
   mandate-server check --quick --database sqlite:///backup/mandate-2026-11-21.db
   mandate-server check --json | jq -r 'select(.table == \"usage\")'
 
-Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the \
+Reads one snapshot; a server may be running. It checks the write-ahead log, the pages and indexes of the file, the references between rows, the \
 schema, the checksums of rows, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
 from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
 Each finding is one line: table, row, environment, agent, sequence, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
 on standard error, if the database could not be read to its end: a full disk, a directory without permission, a lost \
-connection. That says nothing about the database.";
+connection, a role without rights. That says nothing about the database.";
 
 impl Options {
     /// Checks the database and prints the findings.
@@ -44,20 +44,18 @@ impl Options {
         upkeep::must_be_complete(&settings.database).map_err(Failure::unseen)?;
         let mut printer =
             Printer { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
-        // A file with damage is a finding. A database that cannot be reached is not.
-        let mut lost = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
+        let is_remote = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
         let checked = upkeep::snapshot(&settings.database, |tx| {
-            let checked = if self.quick {
+            if self.quick {
                 check::quick(tx, &mut printer).map(|_| ())
             } else {
                 check::full(tx, &mut printer)
-            };
-            lost = tx.is_lost();
-            checked
+            }
         });
         match checked {
             Ok(()) => {}
-            Err(fault) if lost || fault.hides_the_database() => {
+            Err(fault) if check::is_damage(&fault, is_remote) => printer.finding(check::unreadable(&fault)),
+            Err(fault) => {
                 let where_to = unwritable(&settings.database).map(|directory| {
                     let directory = directory.display();
                     format!("; SQLite needs a file beside the database to read it, and {directory} may not be written")
@@ -65,7 +63,6 @@ impl Options {
                 let why = format!("{fault}{}", where_to.unwrap_or_default());
                 return Err(Failure::unseen(format!("the database could not be read to its end: {why}")));
             }
-            Err(fault) => printer.finding(check::unreadable(&fault)),
         }
         match printer.findings {
             0 if self.common.json => Ok(()),

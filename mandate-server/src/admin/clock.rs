@@ -35,7 +35,8 @@ Examples:
   mandate-server clock show
   mandate-server clock show --json
 
-While the clock is more than 5 seconds behind its mark, servers refuse authorizations and approvals with 503. \
+While the clock is more than 5 seconds behind its mark, servers refuse authorizations, approvals and new \
+escrows with 503. \
 With PostgreSQL the clock is the database's.";
 
 const ACCEPT_HELP: &str = "\
@@ -44,7 +45,8 @@ Examples:
   mandate-server clock accept --yes
 
 Run it only when the clock is right, and was wrong before: ahead by minutes or days, and set back. Servers go on \
-deciding at once. Without it they go on when the clock has reached the mark. The command writes an audit record.";
+deciding at once. Without it they go on when the clock has reached the mark. The command writes an audit record. It is refused \
+while the clock is not behind.";
 
 /// What is shown.
 #[derive(Serialize)]
@@ -71,7 +73,7 @@ impl Command {
     /// Does what the command says.
     ///
     /// # Errors
-    /// The database does not answer, or it was not said that the mark is to be set back.
+    /// The database does not answer, the clock is not behind, or it was not said that the mark is to be set back.
     pub fn run(self) -> Result<(), Failure> {
         let (common, view) = match self {
             Self::Show { common } => {
@@ -80,7 +82,7 @@ impl Command {
             }
             Self::Accept { yes, common } => {
                 let before = View::of(show(&common)?);
-                if before.behind_seconds > 0.0 {
+                if !before.deciding {
                     let View { now, mark, .. } = before;
                     let question = format!(
                         "Decisions were made by instants up to {mark}. They are to be made by the clock again, which shows {now}."
@@ -88,7 +90,7 @@ impl Command {
                     terminal::confirm(&question, yes)?;
                 }
                 let (settings, by) = (common.settings()?, operator::here());
-                let accept = |tx: &mut Tx<'_>| Ok(moments::accept(tx, &SystemClock, &by)?);
+                let accept = |tx: &mut Tx<'_>| moments::accept(tx, &SystemClock, &by);
                 let (now, mark, reopened) = terminal::run(&settings.database, accept)?;
                 (common, View { exports_reopened: Some(reopened), ..View::of((now, mark)) })
             }

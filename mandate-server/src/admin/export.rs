@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Common, Failure, operator, terminal};
 use crate::service::exports::kept::{self, KeptExport};
+use crate::service::exports::requested_at;
 
 /// Exports.
 #[derive(Debug, Subcommand)]
@@ -31,7 +32,9 @@ pub enum Command {
 const LIST_HELP: &str = "\
 Examples:
   mandate-server export list
-  mandate-server export list --json | jq -r '.[] | select(.rows > 1000000).export'";
+  mandate-server export list --json | jq -r '.[] | select(.rows > 1000000).export'
+
+INCOMPLETE SINCE is where the clock was set back after an export was built: it may lack decisions from then on.";
 
 const DELETE_HELP: &str = "\
 Examples:
@@ -51,6 +54,8 @@ struct View<'a> {
     rows: Option<i64>,
     created_at: Timestamp,
     expires_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete_since: Option<Timestamp>,
 }
 
 impl Command {
@@ -71,7 +76,16 @@ fn list(common: &Common) -> Result<(), Failure> {
     let found = terminal::run(&database, |tx| kept::all(tx, now))?;
     let views: Vec<_> = found.iter().map(View::of).collect();
     terminal::print(common.json, &views, |out| {
-        let heads = ["EXPORT", "ORGANIZATION", "ENVIRONMENT", "FORMAT", "STATUS", "DECISIONS", "EXPIRES"];
+        let heads = [
+            "EXPORT",
+            "ORGANIZATION",
+            "ENVIRONMENT",
+            "FORMAT",
+            "STATUS",
+            "DECISIONS",
+            "EXPIRES",
+            "INCOMPLETE SINCE",
+        ];
         let rows = views.iter().map(|view| {
             [
                 view.export.to_string(),
@@ -81,6 +95,7 @@ fn list(common: &Common) -> Result<(), Failure> {
                 view.status.to_owned(),
                 view.rows.map(|rows| rows.to_string()).unwrap_or_default(),
                 terminal::instant(Some(view.expires_at)),
+                terminal::instant(view.incomplete_since),
             ]
         });
         terminal::table(out, heads, rows)
@@ -107,8 +122,9 @@ impl<'a> View<'a> {
             format: kept.format.as_str(),
             status: kept.status.as_str(),
             rows: kept.rows,
-            created_at: kept.id.created_at(),
+            created_at: requested_at(kept.expires_at),
             expires_at: kept.expires_at,
+            incomplete_since: kept.incomplete_since,
         }
     }
 }

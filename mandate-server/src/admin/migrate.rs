@@ -6,11 +6,11 @@ use mandate_core::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Common, Failure, operator, terminal};
+use super::{Common, Failure, operator};
 use crate::error::Fault;
 use crate::model::database;
 use crate::store::sql::servers;
-use crate::store::upkeep::{self, Schema};
+use crate::store::{Schema, upkeep};
 
 /// The schema of the database.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,8 @@ Examples:
 Until 0.1.0 a database of another version is refused, not upgraded.
 
 On PostgreSQL this also makes the partitions of decisions and events for a year ahead, if the role owns the tables, and says \
-until when there are any. Where servers have a role of their own that does not, run it once a month with the owner's URL.";
+until when there are any. Where servers have a role of their own that does not, run it once a month with the owner's URL. If \
+fewer than 90 days are left and the role may make none, it exits with 1.";
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -54,7 +55,8 @@ impl Options {
     /// Prints what is to be done, and does it unless it is a dry run.
     ///
     /// # Errors
-    /// The database cannot be opened, its schema is newer than this program's, or a migration fails.
+    /// The database cannot be opened, its schema is newer than this program's, a migration fails, or partitions end soon that
+    /// this role may not make.
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
         let looked = if self.dry_run {
@@ -75,9 +77,9 @@ impl Options {
             if is_there { partitions_end(&database).map_err(Failure::failed)? } else { (None, false) };
         self.print(&schema, end).map_err(Failure::failed)?;
         if is_short && !self.dry_run {
-            terminal::note(
+            return Err(Failure::failed(
                 "the partitions end soon, and this role may make none: run this with the role that owns the tables",
-            );
+            ));
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
             repeated(text)
         )
     };
-    if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+    if text.ends_with(VERSION_PATH) && is_site(text) { with_port(text) } else { Err(problem()) }
 }
 
 /// A refused URL as a message repeats it. One that may hold a secret is not repeated.
@@ -68,7 +68,7 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
             repeated(text)
         )
     };
-    if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+    if is_site(text) { with_port(text) } else { Err(problem()) }
 }
 
 /// The issuer of all tokens. Clients compare it character for character, and many normalise the one that they expect: so
@@ -108,6 +108,14 @@ pub(super) fn otlp_endpoint(text: &str) -> Result<String, String> {
 pub(super) fn sampling_ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
     ratio.ok_or_else(|| format!("must be between 0 and 1; got `{text}`"))
+}
+
+/// Refuses port 0, on which nothing can listen.
+fn with_port(text: &str) -> Result<String, String> {
+    match text.parse::<Uri>().ok().and_then(|uri| uri.port_u16()) {
+        Some(0) => Err(format!("must have a port from 1 to 65535; got `{text}`")),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 /// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.

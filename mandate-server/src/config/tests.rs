@@ -99,6 +99,18 @@ fn every_refusal_names_the_setting_and_its_source() {
             "verdicts_url (file server.toml): must be an https URL without a slash at its end, such as https://verdicts.example.com; got `https://verdicts.example.com/`",
         ),
         (
+            "verdicts_url = \"https://example.com:0\"",
+            &[],
+            &none,
+            "verdicts_url (file server.toml): must have a port from 1 to 65535; got `https://example.com:0`",
+        ),
+        (
+            "base_url = \"https://example.com:0/v1\"",
+            &[],
+            &none,
+            "base_url (file server.toml): must have a port from 1 to 65535; got `https://example.com:0/v1`",
+        ),
+        (
             "behind_proxy = true\nops_address = \"0.0.0.0:9090\"\napi_address = \"0.0.0.0:80\"",
             &[],
             &none,

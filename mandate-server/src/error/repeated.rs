@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 
 /// The shortest time between two lines about the same condition.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The same for what a server does by itself: lines about requests say more.
+const BACKGROUND: Duration = Duration::from_secs(10);
 
 /// Counts what is too frequent for a line each.
-#[derive(Debug, Default)]
-pub struct Repeated(Mutex<BTreeMap<&'static str, Condition>>);
+#[derive(Debug)]
+pub struct Repeated {
+    interval: Duration,
+    conditions: Mutex<BTreeMap<&'static str, Condition>>,
+}
 
 #[derive(Debug)]
 struct Condition {
@@ -17,16 +22,28 @@ struct Condition {
     unlogged: u64,
 }
 
+impl Default for Repeated {
+    fn default() -> Self {
+        Self { interval: INTERVAL, conditions: Mutex::default() }
+    }
+}
+
 impl Repeated {
+    /// For what a server does by itself.
+    #[must_use]
+    pub fn in_background() -> Self {
+        Self { interval: BACKGROUND, ..Self::default() }
+    }
+
     /// Whether a line about `condition` is due. If so, returns how often it was met without one since the last line.
     pub fn due(&self, condition: &'static str) -> Option<u64> {
         self.due_at(condition, Instant::now())
     }
 
     fn due_at(&self, condition: &'static str, now: Instant) -> Option<u64> {
-        let mut conditions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
         match conditions.get_mut(condition) {
-            Some(known) if now.saturating_duration_since(known.logged) < INTERVAL => {
+            Some(known) if now.saturating_duration_since(known.logged) < self.interval => {
                 known.unlogged += 1;
                 None
             }

@@ -158,6 +158,9 @@ impl Gauges {
         set(&self.receivers.get_or_create(&Vec::new()), Some(cluster.receivers));
         if cluster.lag_bytes.is_some() {
             set(&self.lag.get_or_create(&Vec::new()), cluster.lag_bytes);
+        } else {
+            // No standby is there any more, or the role may not know it.
+            self.lag.clear();
         }
         set(&self.partitions.get_or_create(&Vec::new()), Some(cluster.partitions_end.seconds()));
     }

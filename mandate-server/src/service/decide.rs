@@ -1,8 +1,10 @@
 //! How one authorization is decided: the request and the agent's state go in, the answer and the new rows come out.
-//! Nothing here reads or writes the database, and nothing waits: the store loads rows, calls `draft` and `sign`, and writes.
-//! The way through: `draft → decide_one → decide_on → evaluate`, then `sign → seal → answer → kept`. Approvals call `make`.
+//! Nothing here reads or writes the database, and nothing waits: the store loads rows, calls `decide_unsigned` and `sign`,
+//! and writes. The way through: `decide_unsigned → decide_one → decide_on → evaluate`, then `sign → seal → answer →
+//! kept`. Approvals call `make`.
 //! `decide_on` draws `sequence`, one more than the state's: its caller holds the agent's row, or is the only writer.
-//! A refusal is kept here, by `draft`. Metering and the state's sequence are counted by the store (`Loaded::count`, `States`).
+//! A refusal is kept here, by `decide_unsigned`. Metering and the state's sequence are counted by the store
+//! (`Loaded::count`, `States`).
 
 use std::fmt;
 use std::sync::Arc;

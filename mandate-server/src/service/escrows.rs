@@ -74,7 +74,7 @@ pub struct Transition {
 ///
 /// # Errors
 /// There is no such decision, it is not `allow`, it has an escrow, it no longer counts, or `refund_after` is not in the
-/// future.
+/// future. Or the clock is behind the high-water mark: then it is not known whether the token has expired.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     let id = command.decision;
@@ -90,7 +90,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     }
     let agent = AgentKey { environment: environment.id, agent: decision.request.agent.clone() };
     sql::agents::lock(tx, &agent)?.ok_or_else(|| Fault::corrupt("database: a decision without its agent"))?;
-    let now = command.moments.now(tx)?;
+    let now = command.moments.deciding(tx)?;
     if let Some(there) = sql::escrows::of_decision(tx, environment.id, id)? {
         let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
         return Err(Refusal::invalid(message).into());

@@ -81,11 +81,17 @@ impl From<&Export> for View {
             format: export.format,
             rows: export.content.map(|(rows, _)| rows),
             sha256: export.content.map(|(_, sha256)| Sha256Hex(sha256)),
-            created_at: export.id.created_at(),
+            created_at: requested_at(export.expires_at),
             expires_at: export.expires_at,
             incomplete_since: export.incomplete_since,
         }
     }
+}
+
+/// When an export was requested. Its id does not show it: its time is no instant.
+#[must_use]
+pub fn requested_at(expires_at: Timestamp) -> Timestamp {
+    expires_at.plus_seconds(-KEPT_SECONDS)
 }
 
 /// Requests an export.
@@ -215,6 +221,7 @@ pub fn is_over(tx: &mut Tx<'_>, closed: &Closed) -> Result<bool, Fault> {
 pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result<(), Fault> {
     let content = written.map(|written| (written.rows, written.sha256));
     let status = if content.is_some() { ExportStatus::Ready } else { ExportStatus::Failed };
+    sql::clock::share(tx)?;
     sql::exports::end(tx, export, status, content)
 }
 
@@ -263,6 +270,7 @@ pub fn end_leased(
     written: Option<Written>,
 ) -> Result<bool, Fault> {
     let content = written.map(|written| (written.rows, written.sha256));
+    sql::clock::share(tx)?;
     sql::export_pieces::end(tx, export, leased_until, content)
 }
 

@@ -4,7 +4,7 @@
 //! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement that follows the lock.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mandate_core::{DecisionId, EventId, MandateId, Timestamp};
@@ -13,7 +13,8 @@ use tracing::warn;
 
 use super::audit::{self, AuditEntry, Operator};
 use crate::clock::{Clock, Ids};
-use crate::error::Fault;
+use crate::error::{Fault, Refusal};
+use crate::model::call::ScriptError;
 use crate::model::idempotency::KEPT_SECONDS;
 use crate::store::sql::{clock as marked, events, exports, mandates, servers};
 use crate::store::tx::{Backend, Tx};
@@ -41,6 +42,8 @@ pub struct Moments {
     suspended_until: AtomicI64,
     /// How much of that was left when it was written down last, so that a restart does not end it.
     suspension_kept: AtomicI64,
+    /// Whether the clock was behind its mark when they were last compared.
+    is_behind: AtomicBool,
 }
 
 impl fmt::Debug for Moments {
@@ -55,8 +58,8 @@ impl Moments {
     pub fn new(clock: Arc<dyn Clock>, ids: Arc<Ids>) -> Self {
         let booted_at = clock.now().millis().saturating_sub(clock.uptime_millis());
         let (booted_at, suspended_until) = (AtomicI64::new(booted_at), AtomicI64::new(i64::MIN));
-        let suspension_kept = AtomicI64::new(0);
-        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until, suspension_kept }
+        let (suspension_kept, is_behind) = (AtomicI64::new(0), AtomicBool::new(false));
+        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until, suspension_kept, is_behind }
     }
 
     /// The server's clock.
@@ -168,10 +171,26 @@ impl Moments {
         if mark > Timestamp::from_millis(0) && now.millis_since(mark) > LATE_START_MILLIS {
             self.suspend();
         }
-        if let Err(fault) = must_not_be_behind(now, mark) {
-            warn!(kind = fault.kind(), reason = %fault, "authorizations and approvals are refused");
-        }
+        self.warn_if_behind(now, mark);
         Ok(())
+    }
+
+    /// Compares the clock with its mark, and logs a warning when it has fallen behind.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn compare(&self, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        let (now, mark) = (self.now(tx)?, marked::mark(tx)?);
+        self.warn_if_behind(now, mark);
+        Ok(())
+    }
+
+    fn warn_if_behind(&self, now: Timestamp, mark: Timestamp) {
+        let refused = must_not_be_behind(now, mark).err();
+        let was_behind = self.is_behind.swap(refused.is_some(), Ordering::SeqCst);
+        if let Some(fault) = refused.filter(|_| !was_behind) {
+            warn!(kind = fault.kind(), reason = %fault, "authorizations, approvals and new escrows are refused");
+        }
     }
 
     /// For how many more milliseconds of uptime the deletion is suspended, if that is to be written down: it is new, or
@@ -236,16 +255,21 @@ fn now(tx: &mut Tx<'_>, clock: &dyn Clock) -> Result<Timestamp, Fault> {
     }
 }
 
-/// Sets the mark to the clock. Returns both, and the number of exports whose period is open again.
+/// Sets the mark to the clock, which is behind it. Returns both, and the number of exports whose period is open again.
 ///
 /// # Errors
-/// The database fails.
+/// The clock is not behind, so that decisions are made, or the database fails.
 pub fn accept(
     tx: &mut Tx<'_>,
     clock: &dyn Clock,
     by: &Operator,
-) -> Result<(Timestamp, Timestamp, usize), Fault> {
+) -> Result<(Timestamp, Timestamp, usize), ScriptError> {
     let (now, mark) = show(tx, clock)?;
+    if behind_millis(now, mark).is_none() {
+        let message =
+            format!("the clock is not behind: it shows {now}, and its mark is {mark}; nothing to accept");
+        return Err(Refusal::invalid(message).into());
+    }
     marked::accept(tx, now)?;
     let reopened = exports::reopen(tx, now)?;
     let details = json!({ "from": mark, "to": now, "exports_reopened": reopened });

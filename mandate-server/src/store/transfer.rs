@@ -15,23 +15,13 @@ use crate::model::database::redacted;
 
 mod layout;
 
+pub use super::postgres::TargetState;
 pub use layout::{Table, tables};
 
 /// How many agents are counted in one transaction.
 const AGENTS_AT_ONCE: usize = 1_000;
 /// Before all agents.
 const FIRST: (i64, &str) = (0, "");
-
-/// The state of a target when a transfer into it began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetState {
-    /// Empty.
-    Fresh,
-    /// Filled in part from this source, which has not changed since.
-    GoesOn,
-    /// Filled in part from another source, or from this one before it changed. It was emptied.
-    Anew,
-}
 
 /// The installation to be moved. No server works in it meanwhile.
 #[derive(Debug)]

@@ -212,11 +212,6 @@ pub trait Session {
         Ok(Arc::default())
     }
 
-    /// Whether the connection to the database has failed. Then an error says nothing about the stored data.
-    fn is_lost(&self) -> bool {
-        false
-    }
-
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
@@ -305,12 +300,6 @@ impl<'a> Tx<'a> {
         self.tally.announced = true;
     }
 
-    /// Whether the connection to the database has failed. Then an error says nothing about the stored data.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.session.is_lost()
-    }
-
     /// When decisions are counted in this database.
     #[must_use]
     pub fn counting(&self) -> Counting {
@@ -360,6 +349,11 @@ impl<'a> Tx<'a> {
     /// The one row of `sql`, if there is one.
     pub fn row(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Option<Row>, Fault> {
         Ok(self.session.query(sql, parameters)?.into_iter().next())
+    }
+
+    /// The row of `sql`, which always has one: a count, a setting, the time.
+    pub fn one_row(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Row, Fault> {
+        self.row(sql, parameters)?.ok_or_else(|| Fault::new("database: a statement without its row"))
     }
 
     /// Locks what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.

@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{error, info};
 
 use crate::clock::Entropy;
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::service::audit::Operator;
 use crate::service::signing::Keyring;
 use crate::service::signing::rotation::{self, Maker};
@@ -26,6 +26,7 @@ const SERVER: &str = "server, on schedule";
 
 /// Reloads the keys when any has changed, until `stop` changes.
 pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Receiver<bool>) {
+    let repeated = Repeated::in_background();
     let mut tick = tokio::time::interval(Duration::from_millis(POLL_MILLIS));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -35,8 +36,10 @@ pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Rece
         }
         let followed = keyring.clone();
         let read = store.read(move |tx| followed.refresh(tx)).await;
-        if let Err(fault) = read.and_then(|read| read) {
-            error!(kind = fault.kind(), reason = %fault, "the signing keys cannot be read from the database; those read before stay in use");
+        if let Err(fault) = read.and_then(|read| read)
+            && let Some(others) = repeated.due(fault.kind())
+        {
+            error!(kind = fault.kind(), reason = %fault, others, "the signing keys cannot be read from the database; those read before stay in use");
         }
     }
 }

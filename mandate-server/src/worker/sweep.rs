@@ -18,7 +18,7 @@ use tracing::{error, warn};
 use super::export::{self, Exports};
 use super::rotate::Rotation;
 use crate::clock::Clock;
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::model::call::ScriptError;
 use crate::service::moments::Moments;
 use crate::service::{deliveries, exports, idempotency, mandates, reviews};
@@ -78,7 +78,7 @@ pub const JOBS: [Job; 9] = [
         scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.reviews(now)),
     },
-    // When a clock was set ahead.
+    // When a clock was set ahead. The log says if it is behind its mark.
     Job {
         name: "keep for how long no answer is forgotten",
         scope: JobScope::Server,
@@ -133,6 +133,7 @@ pub struct Sweep {
     /// When the database was last maintained, and when it is due again.
     maintained: Mutex<Option<(Timestamp, Timestamp)>>,
     rotation: Option<Arc<Rotation>>,
+    repeated: Repeated,
 }
 
 /// Keeps for how long no kept answer is to be forgotten, if that is new: before a decision that is made by a clock which was
@@ -159,8 +160,8 @@ impl Sweep {
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, moments: Arc<Moments>, clock: Arc<dyn Clock>) -> Self {
         let (orphans, left_over) = (Every::new(ORPHANS_SECONDS), Every::new(LEFT_OVER_SECONDS));
-        let maintained = Mutex::new(None);
-        Self { store, exports, moments, clock, orphans, left_over, maintained, rotation: None }
+        let (maintained, repeated) = (Mutex::new(None), Repeated::in_background());
+        Self { store, exports, moments, clock, orphans, left_over, maintained, rotation: None, repeated }
     }
 
     /// The same, which also rotates signing keys if `rotation` is given.
@@ -206,7 +207,11 @@ impl Sweep {
             match self.run_job(job, now).await {
                 Ok(due) => next = due.map_or(next, |due| due.min(next)),
                 Err(fault) => {
-                    error!(job = job.name, kind = fault.kind(), reason = %fault, "a scheduled job failed");
+                    // A database that is away fails all of them.
+                    let is_away = matches!(fault, Fault::Unavailable(_));
+                    if let Some(others) = self.repeated.due(if is_away { fault.kind() } else { job.name }) {
+                        error!(job = job.name, kind = fault.kind(), reason = %fault, others, "a scheduled job failed");
+                    }
                 }
             }
         }
@@ -259,6 +264,8 @@ impl Sweep {
     async fn hold(&self) -> Due {
         // This looks at the clock.
         let _ = self.moments.forgetting();
+        let moments = Arc::clone(&self.moments);
+        self.store.read(move |tx| moments.compare(tx)).await??;
         keep_hold(&self.store, &self.moments).await.map(|()| None)
     }
 

@@ -115,9 +115,37 @@ async fn an_open_database_cannot_be_replaced() {
     drop(world.store);
     let held = upkeep::claim(&database, Holder::Alone).unwrap();
     let refused = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
-    assert!(refused.ends_with("is being restored; wait until that has ended"), "{refused}");
+    assert!(refused.contains(" is taken by process ") && refused.contains(" on host "), "{refused}");
     drop(held);
     store::run_once(&database, |_| Ok(())).unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_older_database_is_refused_by_the_names_of_its_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.db");
+    let database = format!("sqlite://{}", path.display());
+    store::migrate(&database).unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let history = "DELETE FROM refinery_schema_history; INSERT INTO refinery_schema_history
+        VALUES (1, 'the_beginning', '', '1'), (2, 'escrows', '', '2'), (3, 'schema', '', '3')";
+    connection.execute_batch(history).unwrap();
+    let found = upkeep::schema(&database).unwrap().found();
+    assert_eq!(found, "version 1 (the beginning) of another schema, where this program's is named schema");
+    let to = tempfile::tempdir().unwrap();
+    let refusals = [
+        store::migrate(&database).map(|_| ()),
+        store::run_once(&database, |_| Ok(())).map(|_| ()),
+        backup::create(&database, &to.path().join("b.db")).map(|_| ()),
+    ];
+    for refused in refusals.map(|refused| refused.unwrap_err().to_string()) {
+        let words = "m.db has another schema than this program: its schema change 1 is named the beginning, where this \
+                     program's is named schema, and this program cannot upgrade it. ";
+        assert!(refused.contains(words), "{refused}");
+    }
+    connection.execute("DELETE FROM refinery_schema_history", []).unwrap();
+    let empty = backup::create(&database, &to.path().join("b.db")).unwrap_err().to_string();
+    assert!(empty.ends_with("/m.db is not a database of this program"), "{empty}");
 }
 
 #[tokio::test]

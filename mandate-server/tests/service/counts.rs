@@ -153,7 +153,7 @@ async fn what_is_counted_does_its_work() {
     through_the_store(&world, &caller).await;
 }
 
-/// Has the store decide, as it does in use: ahead, signed, and written. One in two is under an idempotency key, one in eight
+/// Has the store decide, as it does in use: signed and written. One in two is under an idempotency key, one in eight
 /// waits for a person, and with one in sixteen the agent's counters are written.
 async fn through_the_store(world: &World, caller: &Arc<Caller>) {
     let environment = caller.environment.id;

@@ -12,36 +12,32 @@ use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
 use mandate_server::model::call::{Answer, Caller};
-use mandate_server::service::audit::Operator;
 use mandate_server::service::exports::{self, Build, CLOSES_SECONDS, Create, KEPT_SECONDS, MAX_EXPORTS};
-use mandate_server::service::moments;
+use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::{Export, Format};
-use mandate_server::store::{Authorization, sql::decisions::Filter};
 use mandate_server::worker::export::{Exports, build_next, delete_expired};
-use mandate_tests::oracle;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
 
-use crate::apart;
 use crate::world::{self, ISSUER, World};
 
 /// A world and the directory of its exports.
-struct Archive {
-    world: World,
+pub(crate) struct Archive {
+    pub(crate) world: World,
     exports: Arc<Exports>,
     stop: watch::Sender<bool>,
     _folder: tempfile::TempDir,
 }
 
 impl Archive {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let exports = Arc::new(Exports::new(folder.path().join("exports")));
         Self { world: World::new().await, exports, stop: watch::Sender::new(false), _folder: folder }
     }
 
-    async fn ask(&self, format: Format, filter: Filter) -> Answer {
+    pub(crate) async fn ask(&self, format: Format, filter: Filter) -> Answer {
         let (id, at) = (ExportId::from_bytes(self.world.new_id()), self.world.clock.now());
         let create = Create { format, filter, id, at };
         let call = self.world.call(&self.world.organization);
@@ -78,7 +74,7 @@ impl Archive {
     }
 
     /// The record, if there is one for the caller.
-    async fn get(&self, caller: &Arc<Caller>, id: &Value) -> Option<Value> {
+    pub(crate) async fn get(&self, caller: &Arc<Caller>, id: &Value) -> Option<Value> {
         let (call, id, now) =
             (self.world.call(caller), id.as_str().unwrap().to_owned(), self.world.clock.now());
         let found = self.world.store.read(move |tx| exports::get(tx, &call, &id, now)).await.unwrap();
@@ -86,7 +82,7 @@ impl Archive {
     }
 
     /// Asks and builds. Returns the record and the content.
-    async fn export(&self, format: Format, filter: Filter) -> (Value, String) {
+    pub(crate) async fn export(&self, format: Format, filter: Filter) -> (Value, String) {
         let asked = self.ask(format, filter).await;
         assert_eq!(asked.status, 202);
         assert!(self.build().await.unwrap());
@@ -108,7 +104,7 @@ fn lines(content: &str) -> Vec<Value> {
     content.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn kinds(content: &str) -> Vec<String> {
+pub(crate) fn kinds(content: &str) -> Vec<String> {
     lines(content).iter().map(|line| line.as_object().unwrap().keys().next().unwrap().clone()).collect()
 }
 
@@ -223,86 +219,8 @@ async fn the_first_line_names_the_newest_decision_of_an_export_without_an_end() 
     assert_eq!(first(&archive.export(Format::Ndjson, ending(until)).await.1)["last"], Value::Null);
 }
 
-fn ending(until: Timestamp) -> Filter {
+pub(crate) fn ending(until: Timestamp) -> Filter {
     Filter { until: Some(until), ..Filter::default() }
-}
-
-/// Audits exports as one; gives the exit code and what was printed.
-fn audit(world: &World, contents: &[&str]) -> (Option<i32>, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.json");
-    std::fs::write(&keys, world.keyring.public_key_set(world.clock.now()).unwrap()).unwrap();
-    let files: Vec<_> = (0..contents.len()).map(|number| folder.path().join(number.to_string())).collect();
-    files.iter().zip(contents).for_each(|(file, content)| std::fs::write(file, content).unwrap());
-    let files = files.iter().map(|file| file.to_str().unwrap());
-    let args = ["audit", "--issuer", ISSUER, "--jwks", keys.to_str().unwrap()];
-    let ran = oracle::run(&args.into_iter().chain(files).collect::<Vec<_>>());
-    (ran.code, ran.out)
-}
-
-/// Accepts the clock; gives how many exports' periods are open again.
-fn accept(world: &World) -> usize {
-    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-    let clock = Arc::clone(&world.clock);
-    let accepted = apart::run_once(&world.database, |tx| Ok(moments::accept(tx, &*clock, &by)?));
-    accepted.unwrap().unwrap().2
-}
-
-#[tokio::test]
-async fn an_export_says_so_if_the_clock_was_set_back_while_it_was_built() {
-    let archive = Archive::new().await;
-    let world = &archive.world;
-    let asked = world::json(&archive.ask(Format::Csv, ending(world.clock.now())).await);
-    world.clock.advance(CLOSES_SECONDS);
-    let (now, moments) = (world.clock.now(), Arc::clone(&world.moments));
-    let export = world.store.read(move |tx| exports::pending(tx, now, 1)).await.unwrap().unwrap().remove(0);
-    let closing = export.clone();
-    let closed = world.store.write(move |tx| Ok(exports::close(tx, &closing, &moments)?)).await;
-    assert!(closed.unwrap().unwrap().is_some());
-    world.clock.step(-CLOSES_SECONDS - 1);
-    assert_eq!(accept(world), 0, "it is not built yet");
-    let written = exports::Written { rows: 0, sha256: [0; 32] };
-    let ended = world.store.write(move |tx| Ok(exports::end(tx, &export, Some(written))?)).await;
-    ended.unwrap().unwrap();
-    let record = archive.get(&world.organization, &asked["export"]).await.unwrap();
-    assert_eq!(record["incomplete_since"], "2026-06-15T11:59:59.000Z", "{record}");
-}
-
-#[tokio::test]
-async fn periods_that_adjoin_hold_each_decision_once_or_the_record_of_the_earlier_says_so() {
-    let archive = Archive::new().await;
-    let world = &archive.world;
-    let agent = world.agent("a").await;
-    world.mandate(&agent, 1_000, "").await;
-    world.ask(&agent, "1").await;
-    world.ask(&agent, "1").await;
-    world.clock.advance(CLOSES_SECONDS);
-    let end = world.clock.now().plus_seconds(-30);
-    world.clock.advance(30);
-    let (record, earlier) = archive.export(Format::Ndjson, ending(end)).await;
-    assert_eq!((&record["rows"], record.get("incomplete_since")), (&json!(2), None));
-    // Back into the period: nothing is decided, though nothing was decided since.
-    world.clock.step(-80);
-    let asked = Authorization::new(world.call(&agent), Ok(World::request(&agent, "1")));
-    let refused = world.store.decide(asked).await;
-    assert!(matches!(refused, Err(Fault::ClockBehind { .. })), "{refused:?}");
-    assert_eq!(accept(world), 1, "the export's period is open again");
-    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
-    let record = archive.get(&world.organization, &record["export"]).await.unwrap();
-    assert_eq!(record["incomplete_since"], "2026-06-15T12:00:10.000Z");
-
-    world.clock.advance(120);
-    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
-    let later = archive.export(Format::Ndjson, Filter { since: Some(end), ..Filter::default() }).await.1;
-    assert_eq!(kinds(&later).iter().filter(|kind| *kind == "decision").count(), 1);
-    assert_eq!((audit(world, &[&earlier]).0, audit(world, &[&later]).0), (Some(0), Some(0)));
-    let (code, printed) = audit(world, &[&earlier, &later]);
-    let missing = "agt_a sequence 4  sequence: found 4; expected 3, the next of the agent";
-    assert!(code == Some(23) && printed.contains(missing), "{printed}");
-    // The same period again has all of it.
-    let again = archive.export(Format::Ndjson, ending(end)).await.1;
-    assert_eq!(audit(world, &[&again, &later]).0, Some(0));
-    assert_eq!(audit(world, &[&later, &again]), (Some(2), String::new()));
 }
 
 #[tokio::test]

@@ -8,12 +8,14 @@
 
 use mandate_tests::Kind;
 
+mod adjoining;
 mod agents_and_mandates;
 mod apart;
 mod archive;
 mod backups;
 mod check;
 mod clock;
+mod closing;
 mod costs;
 mod counts;
 mod damage;

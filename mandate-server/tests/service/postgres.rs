@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that are about SQLite's writer: `states`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
-//! `damage`, `files` and `flips`. `metered` is about agents' rows, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
+//! `damage`, `files` and `flips`. `metered` is about agents' rows, `closing_beside`, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,11 +9,14 @@
 
 use mandate_tests::Kind;
 
+mod adjoining;
 mod agents_and_mandates;
 mod apart;
 mod archive;
 mod check;
 mod clock;
+mod closing;
+mod closing_beside;
 mod deal;
 mod deliveries;
 mod durability;

@@ -93,10 +93,11 @@ async fn expired_exports_are_deleted_by_the_server_with_the_jobs_and_files_by_ea
     assert!(!copies.join(&name).exists(), "no export owns it any more");
 }
 
+const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE NOT l.granted AND a.datname = current_database()";
+
 #[tokio::test]
 async fn a_server_closes_no_period_for_an_export_that_another_builds() {
-    const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-        WHERE NOT l.granted AND a.datname = current_database()";
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
     ask(&world).await;
     world.clock.advance(CLOSES_SECONDS);
@@ -116,4 +117,33 @@ async fn a_server_closes_no_period_for_an_export_that_another_builds() {
     let both = async { tokio::join!(building, taken).0 };
     timeout(Duration::from_mins(1), both).await.unwrap().unwrap();
     assert_eq!(mark(), before);
+}
+
+#[tokio::test]
+async fn an_export_that_ends_while_the_clock_is_accepted_says_so() {
+    let world = World::new().await;
+    ask(&world).await;
+    world.clock.advance(CLOSES_SECONDS);
+    let (now, moments) = (world.clock.now(), Arc::clone(&world.moments));
+    let export = world.store.read(move |tx| exports::pending(tx, now, 1)).await.unwrap().unwrap().remove(0);
+    let closing = export.clone();
+    world.store.write(move |tx| Ok(exports::close(tx, &closing, &moments)?)).await.unwrap().unwrap();
+    let until = now.plus_seconds(CLOSES_SECONDS);
+    let written = exports::Written { rows: 0, sha256: [0; 32] };
+    // What accepts a clock has found no export that is built.
+    let back = now.plus_seconds(-2 * CLOSES_SECONDS).millis();
+    let accepting = OpenTransaction::begin(&world.database, &format!("UPDATE clock SET mark = {back}"));
+    let ending = world.store.write(move |tx| {
+        assert!(exports::lease(tx, &export, now, until)?);
+        Ok(exports::end_leased(tx, &export, until, Some(written))?)
+    });
+    let accepted = async {
+        while world.number(WAITING) == 0 {
+            tokio::task::yield_now().await;
+        }
+        accepting.commit();
+    };
+    let both = async { tokio::join!(ending, accepted).0 };
+    assert!(timeout(Duration::from_mins(1), both).await.unwrap().unwrap().unwrap());
+    assert_eq!(world.number("SELECT incomplete_since FROM exports"), back);
 }

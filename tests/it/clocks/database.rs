@@ -5,15 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mandate_core::Timestamp;
-use mandate_tests::Cluster;
 use mandate_tests::campaign::{Numbers, scale, seed};
 use mandate_tests::cluster::{OpenTransaction, query};
 use mandate_tests::standby::either;
 use mandate_tests::wait::until;
+use mandate_tests::{Cluster, Proxy};
 use serde_json::json;
 
 use super::{DAY, HOUR, MINUTE, SECOND, act, agents, now_millis, revoke, steps};
-use crate::harness::{Agent, Client, DEADLINE, Replicas, ShiftedClock, authorization, terms};
+use crate::harness::{Agent, Client, DEADLINE, Ledger, Replicas, ShiftedClock, authorization, terms};
 
 /// How soon servers have found the database that takes the place of another.
 const RESUMES: Duration = Duration::from_secs(10);
@@ -166,4 +166,29 @@ fn an_approval_that_waits_over_the_end_of_a_month_is_of_the_next() {
     };
     assert_eq!([spent("2027-02"), spent("2027-03")], [json!(190), json!(300)]);
     assert_eq!(replicas.hold(&organization.client), 6);
+}
+
+/// Connections are cut meanwhile, so that commits are looked up by numbers of both days.
+#[test]
+fn commits_are_found_while_the_databases_day_ends() {
+    let clock = ShiftedClock::ahead(0);
+    let cluster = Cluster::start_in(&clock.environment());
+    cluster.create("mandate");
+    let url = cluster.url("mandate");
+    let proxy = Proxy::before(cluster.address());
+    let midnight = (now_millis() / DAY + 2) * DAY;
+    clock.set(midnight - now_millis() - 20 * SECOND);
+    let through = url.replace(&cluster.address().to_string(), &proxy.address().to_string());
+    let replicas = Replicas::start(&through, 2);
+    let mut ledger = Ledger::open(&replicas, seed("the end of a day"));
+    ledger.under_load(|progress| {
+        while query(&url, NOW).parse::<i64>().unwrap() < midnight + SECOND {
+            progress.answers(20);
+            proxy.cut();
+        }
+        progress.answers(40);
+    });
+    ledger.check();
+    let days = "SELECT count(DISTINCT get_byte(commit, 0)) FROM commits";
+    assert_eq!(query(&url, days), "2");
 }

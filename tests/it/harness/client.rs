@@ -11,6 +11,9 @@ use ureq::http::{HeaderMap, Request};
 
 use super::server::DEADLINE;
 
+/// The longest answer that is read, in bytes: exports are the longest.
+const MAX_ANSWER: u64 = 1 << 30;
+
 /// A sender of requests, with a key or without.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -128,7 +131,8 @@ impl Client {
             self.agent.run(request.body(body).unwrap())
         };
         let (head, mut body) = answer?.into_parts();
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.read_to_string()? })
+        let body = body.with_config().limit(MAX_ANSWER).read_to_string()?;
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::Fault;
 use crate::model::database::SQLITE;
 use crate::model::master_key::MasterKey;
 use crate::store::Owned;
-use crate::store::upkeep::{self, Holder};
+use crate::store::{Holder, upkeep};
 
 /// The files that SQLite keeps for a database. The log of one database must never be used with another.
 const BESIDE: [&str; 3] = ["", WAL, "-shm"];

@@ -18,7 +18,7 @@ use mandate_core::{AgentId, DecisionId, ExportId, MandateId, PolicyVersion, Time
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::Sha256Hex;
+use super::{Sha256Hex, requested_at};
 use crate::error::Fault;
 use crate::service::decisions;
 use crate::service::signing::Keyring;
@@ -154,7 +154,7 @@ fn ndjson(
         agent: export.filter.agent.as_ref(),
         since: export.filter.since,
         until: export.filter.until,
-        created_at: export.id.created_at(),
+        created_at: requested_at(export.expires_at),
         last: last.filter(|_| export.filter.until.is_none()),
     };
     line(out, &Line::<()>::Export(header))?;

@@ -16,13 +16,13 @@ use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, overdue};
 /// Requests that were set aside.
 #[derive(Default)]
 pub(super) struct Aside {
-    lines: Mutex<Lines>,
+    queues: Mutex<Queues>,
     /// Notifies the threads that wait for a turn.
     came: Notify,
 }
 
 #[derive(Default)]
-struct Lines {
+struct Queues {
     /// The requests of each agent that is here, in the order in which they came, but for those whose turn it is.
     requests: BTreeMap<Owner, VecDeque<PendingAuthorization>>,
     /// The agents whose turn it is not, the next one first.
@@ -42,30 +42,30 @@ pub(super) struct Turn {
 impl Aside {
     /// How many requests are here.
     pub(super) fn count(&self) -> usize {
-        self.lines().count
+        self.queues().count
     }
 
     /// Puts requests behind others of their agents that are here. Returns those of all other agents.
     pub(super) fn join(&self, came: Vec<PendingAuthorization>) -> Vec<PendingAuthorization> {
-        let mut lines = self.lines();
-        if lines.requests.is_empty() {
+        let mut queues = self.queues();
+        if queues.requests.is_empty() {
             return came;
         }
         let (here, others): (Vec<_>, Vec<_>) =
-            came.into_iter().partition(|asked| lines.requests.contains_key(&asked.owner()));
+            came.into_iter().partition(|asked| queues.requests.contains_key(&asked.owner()));
         for asked in here {
-            lines.add(asked);
+            queues.add(asked);
         }
         others
     }
 
     /// Sets requests aside whose agents' rows are held.
     pub(super) fn put(&self, held: Vec<PendingAuthorization>) {
-        let mut lines = self.lines();
+        let mut queues = self.queues();
         for asked in held {
-            lines.add(asked);
+            queues.add(asked);
         }
-        drop(lines);
+        drop(queues);
         self.came.notify_waiters();
     }
 
@@ -75,12 +75,12 @@ impl Aside {
             // What comes from here on is not missed.
             let came = self.came.notified();
             {
-                let mut lines = self.lines();
-                if let Some(owner) = lines.turns.pop_front() {
-                    let asked = lines.oldest(&owner, most);
+                let mut queues = self.queues();
+                if let Some(owner) = queues.turns.pop_front() {
+                    let asked = queues.oldest(&owner, most);
                     return Some((Turn { owners: vec![owner], taken: asked.len() }, asked));
                 }
-                if lines.is_closed {
+                if queues.is_closed {
                     return None;
                 }
             }
@@ -90,13 +90,13 @@ impl Aside {
 
     /// The turn of as many agents as wait for one, with `most` requests together. None if no agent waits.
     pub(super) fn take(&self, most: usize) -> Option<(Turn, Vec<PendingAuthorization>)> {
-        let mut lines = self.lines();
+        let mut queues = self.queues();
         let (mut owners, mut taken) = (Vec::new(), Vec::new());
         while taken.len() < most
-            && let Some(owner) = lines.turns.pop_front()
+            && let Some(owner) = queues.turns.pop_front()
         {
             let room = most - taken.len();
-            taken.append(&mut lines.oldest(&owner, room));
+            taken.append(&mut queues.oldest(&owner, room));
             owners.push(owner);
         }
         if owners.is_empty() { None } else { Some((Turn { owners, taken: taken.len() }, taken)) }
@@ -104,47 +104,47 @@ impl Aside {
 
     /// Ends a turn. Of its requests, `held` were not answered.
     pub(super) fn back(&self, turn: Turn, held: Vec<PendingAuthorization>) {
-        let mut lines = self.lines();
-        lines.count = lines.count.saturating_sub(turn.taken.saturating_sub(held.len()));
+        let mut queues = self.queues();
+        queues.count = queues.count.saturating_sub(turn.taken.saturating_sub(held.len()));
         for asked in held.into_iter().rev() {
-            lines.requests.entry(asked.owner()).or_default().push_front(asked);
+            queues.requests.entry(asked.owner()).or_default().push_front(asked);
         }
         for owner in turn.owners {
-            if lines.requests.get(&owner).is_none_or(VecDeque::is_empty) {
-                lines.requests.remove(&owner);
+            if queues.requests.get(&owner).is_none_or(VecDeque::is_empty) {
+                queues.requests.remove(&owner);
             } else {
-                lines.turns.push_back(owner);
+                queues.turns.push_back(owner);
             }
         }
-        drop(lines);
+        drop(queues);
         self.came.notify_waiters();
     }
 
     /// Answers the requests whose time is over with an error.
     pub(super) fn expire(&self, max_wait: Duration) {
-        let mut lines = self.lines();
+        let mut queues = self.queues();
         let mut expired = 0;
-        for line in lines.requests.values_mut() {
-            while let Some(asked) = line.pop_front_if(|asked| asked.at.elapsed() >= max_wait) {
+        for queue in queues.requests.values_mut() {
+            while let Some(asked) = queue.pop_front_if(|asked| asked.at.elapsed() >= max_wait) {
                 let _ = asked.waiter.send(Err(overdue()));
                 expired += 1;
             }
         }
-        lines.count = lines.count.saturating_sub(expired);
+        queues.count = queues.count.saturating_sub(expired);
     }
 
     /// Ends the threads that wait for a turn, once there is none left.
     pub(super) fn close(&self) {
-        self.lines().is_closed = true;
+        self.queues().is_closed = true;
         self.came.notify_waiters();
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lines {
+impl Queues {
     fn add(&mut self, asked: PendingAuthorization) {
         if self.count >= MAX_WAITING {
             let _ = asked.waiter.send(Err(overdue()));
@@ -152,7 +152,7 @@ impl Lines {
         }
         self.count += 1;
         match self.requests.entry(asked.owner()) {
-            Entry::Occupied(mut line) => line.get_mut().push_back(asked),
+            Entry::Occupied(mut queue) => queue.get_mut().push_back(asked),
             Entry::Vacant(place) => {
                 self.turns.push_back(place.key().clone());
                 place.insert(VecDeque::from([asked]));
@@ -160,10 +160,10 @@ impl Lines {
         }
     }
 
-    /// Takes the oldest requests of an agent. Its line stays, so that others join it.
+    /// Takes the oldest requests of an agent. Its queue stays, so that others join it.
     fn oldest(&mut self, owner: &Owner, most: usize) -> Vec<PendingAuthorization> {
-        let Some(line) = self.requests.get_mut(owner) else { return Vec::new() };
-        let most = most.min(line.len());
-        line.drain(..most).collect()
+        let Some(queue) = self.requests.get_mut(owner) else { return Vec::new() };
+        let most = most.min(queue.len());
+        queue.drain(..most).collect()
     }
 }

@@ -15,8 +15,7 @@ const RECEIVERS: &str =
 
 /// Reads it.
 pub(super) fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Cluster, Fault> {
-    let none = || Fault::new("database: a count without a row");
-    let mut row = tx.row(RECEIVERS, &[])?.ok_or_else(none)?;
+    let mut row = tx.one_row(RECEIVERS, &[])?;
     let (receivers, lag_bytes) = (row.integer()?, row.maybe_integer()?);
     Ok(Cluster { receivers, lag_bytes, partitions_end: maintenance::end(tx, now)? })
 }

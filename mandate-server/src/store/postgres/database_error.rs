@@ -67,18 +67,37 @@ impl From<Error> for DatabaseError {
             Some(error) => recovery(error),
             None => Recovery::Reconnect,
         };
-        let fault = match error.code() {
-            Some(code) if *code == SqlState::DISK_FULL => Fault::DiskFull(message),
-            Some(code) if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
-                Fault::Corrupt(message)
-            }
-            _ if recovery == Recovery::Reconnect => Fault::Unavailable(message),
-            _ => Fault::Internal(message),
+        let fault = match error.as_db_error() {
+            Some(error) if is_unplaced(error) => Fault::Setup(message),
+            Some(error) => fault(error.code(), recovery, message),
+            None => Fault::Unavailable(message),
         };
         let timed_out = error.code() == Some(&SqlState::QUERY_CANCELED);
         let is_refused = error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS);
         Self { recovery, fault, timed_out, is_refused }
     }
+}
+
+/// The fault of an error with this code.
+fn fault(code: &SqlState, recovery: Recovery, message: String) -> Fault {
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE || is_setup(code) {
+        Fault::Setup(message)
+    } else if *code == SqlState::DISK_FULL {
+        Fault::DiskFull(message)
+    } else if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) {
+        Fault::Corrupt(message)
+    } else if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) {
+        Fault::Schema(message)
+    } else if recovery == Recovery::Reconnect {
+        Fault::Unavailable(message)
+    } else {
+        Fault::Internal(message)
+    }
+}
+
+/// Whether the credentials are wrong, or the database is unknown.
+fn is_setup(code: &SqlState) -> bool {
+    matches!(code.code().get(..2), Some("28" | "3D"))
 }
 
 /// Whether a row belongs to a month without a partition. Any other such error names a constraint.
@@ -104,11 +123,37 @@ fn recovery(error: &DbError) -> Recovery {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::TOO_MANY_CONNECTIONS,
     ];
-    // Wrong credentials, or an unknown database: permanent.
-    if matches!(code.code().get(..2), Some("28" | "3D")) {
+    // Until an operator changes it.
+    if is_setup(code) {
         return Recovery::None;
     }
     let gone = matches!(code.code().get(..2), Some("08" | "57")) && *code != SqlState::QUERY_CANCELED;
     let fatal = matches!(error.severity(), "FATAL" | "PANIC");
     if useless.contains(code) || gone || fatal { Recovery::Reconnect } else { Recovery::None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_fault_follows_from_the_code_of_the_database() {
+        for (code, recovery, kind, lasts) in [
+            ("42501", Recovery::None, "setup", true),
+            ("42501", Recovery::Reconnect, "setup", true),
+            ("28000", Recovery::None, "setup", true),
+            ("28P01", Recovery::None, "setup", true),
+            ("3D000", Recovery::None, "setup", true),
+            ("53100", Recovery::None, "disk_full", true),
+            ("57P01", Recovery::Reconnect, "unavailable", true),
+            ("XX001", Recovery::None, "corrupt", false),
+            ("42P01", Recovery::None, "schema", false),
+            ("42703", Recovery::None, "schema", false),
+            ("57014", Recovery::None, "internal", false),
+        ] {
+            let fault = fault(&SqlState::from_code(code), recovery, String::new());
+            assert_eq!((fault.kind(), fault.lasts()), (kind, lasts), "{code}");
+            assert_eq!(fault.hides_the_database(), lasts, "{code}");
+        }
+    }
 }

@@ -231,7 +231,8 @@ pub(super) fn keep(
     if let Some((mark, newest)) = loaded.mark.zip(newest)
         && let Some(to) = sql::clock::raised(mark, newest)
     {
-        session.write_later(sql::clock::RAISE, vec![Value::from(to.millis()).into()]);
+        let row = [to, newest].into_iter().map(|at| Value::from(at.millis()).into());
+        session.write_later(sql::clock::RAISE_PAST, row.collect());
     }
     Ok(tally)
 }

@@ -46,6 +46,7 @@ use pool::{MAX_WAIT, Pool};
 use purpose::End;
 use session::split_error;
 pub(super) use transfer::Filling;
+pub use transfer::TargetState;
 
 mod migrations {
     refinery::embed_migrations!("src/store/migrations/postgres");
@@ -133,10 +134,7 @@ impl Postgres {
 
     /// The size of the database. PostgreSQL does not report the free space.
     pub(super) fn disk_usage(&self) -> Result<DiskUsage, Fault> {
-        let size = self.pool.read_here(|tx| {
-            let row = tx.row(SIZE, &[])?;
-            row.ok_or_else(|| Fault::new("database: a size without a row"))?.integer()
-        })??;
+        let size = self.pool.read_here(|tx| tx.one_row(SIZE, &[])?.integer())??;
         Ok(DiskUsage { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
     }
 

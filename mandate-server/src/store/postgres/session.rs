@@ -232,11 +232,6 @@ impl Session for PostgresSession<'_> {
         Backend::Postgres
     }
 
-    /// False if the database reports damage or any other permanent error.
-    fn is_lost(&self) -> bool {
-        self.error.as_ref().is_some_and(|error| error.recovery != Recovery::None)
-    }
-
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         if self.purpose == Purpose::Write {
             // A locked row may be a kept answer that is replayed: COMMIT then waits until it has reached the

@@ -320,7 +320,9 @@ fn partitions_are_made_a_year_ahead_and_a_row_without_one_is_refused_in_words() 
         insert(&mut worker, inside).unwrap();
     }
     for outside in ["2026-09-30T23:59:59.999Z", "2027-12-01T00:00:00Z"] {
-        let refused = insert(&mut worker, outside).unwrap_err().to_string();
+        let fault = insert(&mut worker, outside).unwrap_err();
+        let (kind, refused) = (fault.kind(), fault.to_string());
+        assert_eq!(kind, "setup", "{refused}");
         assert!(
             refused.contains("events has no partition for this time: run `mandate-server migrate`"),
             "{refused}"

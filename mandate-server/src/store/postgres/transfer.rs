@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mandate_core::{DecisionId, Timestamp};
 use tracing::warn;
 
-use super::super::transfer::{Table, TargetState, tables};
+use super::super::transfer::{Table, tables};
 use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::columns::columns;
@@ -47,6 +47,17 @@ const EMPTY: &str = "/* postgres_transfer.empty */
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
     instructions, exports, export_pieces, openings, balances, closings, closed_months, audit, analysis.readers";
 
+/// The state of a target when a transfer into it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetState {
+    /// Empty.
+    Fresh,
+    /// Filled in part from this source, which has not changed since.
+    GoesOn,
+    /// Filled in part from another source, or from this one before it changed. It was emptied.
+    Anew,
+}
+
 /// Refuses a database that a transfer is filling, and keeps a transfer from beginning until this transaction
 /// ends.
 pub(super) fn must_be_whole(tx: &mut Tx<'_>) -> Result<(), Fault> {
@@ -67,8 +78,7 @@ fn is_marked(tx: &mut Tx<'_>) -> Result<bool, Fault> {
 
 /// Whether `counted` counts anything.
 fn is_there(tx: &mut Tx<'_>, counted: &'static str) -> Result<bool, Fault> {
-    let row = tx.row(counted, &[])?;
-    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? > 0)
+    Ok(tx.one_row(counted, &[])?.integer()? > 0)
 }
 
 /// A database that is being filled.

@@ -12,10 +12,9 @@ use super::connection_worker::ConnectionWorker;
 use super::session::PostgresSession;
 use super::{maintenance, migrations, transfer};
 use crate::error::Fault;
-use crate::store::Schema;
+use crate::store::schema::{self, Applied, Schema};
 use crate::store::sql::servers;
 use crate::store::tx::Tx;
-use crate::store::upkeep::{self, Applied};
 
 /// Takes the lock that a process holds while it changes the schema. Other processes wait, and then find it changed.
 pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
@@ -64,8 +63,7 @@ pub(in crate::store) fn must_be_complete(url: &str) -> Result<(), Fault> {
 pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
     let mut found = Vec::new();
     for (table, other, sql) in DANGLING {
-        let row = tx.row(sql, &[])?;
-        let count = row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()?;
+        let count = tx.one_row(sql, &[])?.integer()?;
         found.extend((0..count).map(|_| ((*table).to_owned(), (*other).to_owned())));
     }
     Ok(found)
@@ -73,13 +71,12 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
 
 /// Whether the server's pages have checksums.
 pub(in crate::store) fn has_page_checksums(tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let row = tx.row(PAGE_CHECKSUMS, &[])?;
-    Ok(row.ok_or_else(|| Fault::new("database: no setting data_checksums"))?.text()? == "on")
+    Ok(tx.one_row(PAGE_CHECKSUMS, &[])?.text()? == "on")
 }
 
 /// The schema of a snapshot.
 pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
-    Ok(Schema::of(&upkeep::applied(tx, HAS_HISTORY)?, &runner()))
+    Ok(Schema::of(&schema::applied(tx, HAS_HISTORY)?, &runner()))
 }
 
 /// The database's schema, and the migrations that lead from it to the newest one.
@@ -134,8 +131,7 @@ pub(super) fn bring_up(
 
 /// Whether this role may create tables and schemas.
 fn may_create(tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let row = tx.row(MAY_CREATE, &[])?;
-    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? > 0)
+    Ok(tx.one_row(MAY_CREATE, &[])?.integer()? > 0)
 }
 
 /// Makes the partitions that are missing, if this role may.
@@ -208,7 +204,7 @@ async fn applied(client: &Client) -> Result<Vec<Applied>, tokio_postgres::Error>
     if client.query_one(HAS_HISTORY, &[]).await?.try_get::<_, i64>(0)? == 0 {
         return Ok(Vec::new());
     }
-    let rows = client.query(upkeep::HISTORY, &[]).await?;
+    let rows = client.query(schema::HISTORY, &[]).await?;
     let applied = rows.iter().map(|row| {
         Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
     });

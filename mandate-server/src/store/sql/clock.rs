@@ -13,8 +13,13 @@ use crate::store::tx::{Backend, Row, Tx, Value};
 pub const AHEAD_MILLIS: i64 = 1_000;
 
 const MARK: &str = "/* clock.mark */ SELECT mark FROM clock";
+/// Raises the mark to `$1`, unless a decision at `$2` needs no higher one. So of those who find it too low at once, one writes.
+pub(in crate::store) const RAISE_PAST: &str =
+    "/* clock.raise_past */ UPDATE clock SET mark = $1 WHERE mark < $2";
 /// Raises the mark to `$1`, unless it is as high already.
-pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
+const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
+/// Waits for who lowers the mark, and lets no other lower it before this transaction ends.
+const SHARE: &str = "/* clock.share */ SELECT mark FROM clock FOR SHARE";
 const HELD: &str = "/* clock.held */ SELECT held FROM clock";
 /// Several servers write it. One lowers only what it has written itself.
 const HOLD: &str = "/* clock.hold */ UPDATE clock SET held = $1 WHERE held < $1 OR held = $2";
@@ -57,6 +62,14 @@ pub fn mark(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
         None => number(tx.row(MARK, &[])?)?,
     };
     Ok(Timestamp::from_millis(mark))
+}
+
+/// Has the mark lowered before this transaction or behind it, where another can be under way.
+pub fn share(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(()),
+        Backend::Postgres => number(tx.row(SHARE, &[])?).map(drop),
+    }
 }
 
 /// The mark that decisions up to `newest` need. None if `mark` is high enough.

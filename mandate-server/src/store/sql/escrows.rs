@@ -23,52 +23,73 @@ const HOLD: &str = "/* escrows.hold */
 const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
     SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
-/// A query for the escrows that `$from` selects: a row for each state that one has been in, with its newest instruction.
-/// `$begin` is the statement's name and its first word.
-macro_rules! whole {
-    ($begin:literal, $from:literal, $order:literal) => {
-        concat!(
-            $begin,
-            " e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+// These select a row for each state that an escrow has been in, with its newest instruction.
+const FIND: &str = "/* escrows.find */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
-    FROM (SELECT * FROM escrows WHERE ",
-            $from,
-            ") e
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow = $2) e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
     JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
-    ORDER BY e.escrow ",
-            $order,
-            ", h.number"
-        )
-    };
-}
-
-const FIND: &str = whole!("/* escrows.find */ SELECT", "environment = $1 AND escrow = $2", "ASC");
-const FIND_CONTRACT: &str = whole!("/* escrows.find_contract */ SELECT", "contract = $1", "ASC");
-const OLDER: &str = whole!(
-    "/* escrows.older */ SELECT",
-    "environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3",
-    "DESC"
-);
-const NEWER: &str = whole!(
-    "/* escrows.newer */ SELECT",
-    "environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3",
-    "ASC"
-);
-const OLDER_OF_AGENT: &str = whole!(
-    "/* escrows.older_of_agent */ SELECT",
-    "environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4",
-    "DESC"
-);
-const NEWER_OF_AGENT: &str = whole!(
-    "/* escrows.newer_of_agent */ SELECT",
-    "environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4",
-    "ASC"
-);
+    ORDER BY e.escrow ASC, h.number";
+const FIND_CONTRACT: &str = "/* escrows.find_contract */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE contract = $1) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow ASC, h.number";
+const OLDER: &str = "/* escrows.older */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow DESC, h.number";
+const NEWER: &str = "/* escrows.newer */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow ASC, h.number";
+const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow DESC, h.number";
+const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow ASC, h.number";
 
 /// An escrow.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,8 +52,7 @@ pub(in crate::store) fn values(event: &EventRecord) -> Vec<Value> {
 
 /// The newest event of an environment, and the time, where several servers share the database.
 pub fn newest(tx: &mut Tx<'_>, environment: i64) -> Result<(Option<[u8; 16]>, Timestamp), Fault> {
-    let row = tx.row(NEWEST, &[environment.into()])?;
-    let mut row = row.ok_or_else(|| Fault::new("database: a time without a row"))?;
+    let mut row = tx.one_row(NEWEST, &[environment.into()])?;
     Ok((row.maybe_bytes()?, Timestamp::from_millis(row.integer()?)))
 }
 

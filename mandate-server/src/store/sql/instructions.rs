@@ -199,7 +199,7 @@ pub fn insert(
 /// How often an action of an escrow has been asked for.
 pub fn count(tx: &mut Tx<'_>, environment: i64, escrow: EscrowId, action: Action) -> Result<i64, Fault> {
     let of: [Value; 3] = [environment.into(), escrow.to_bytes().into(), action.as_str().into()];
-    tx.row(COUNT, &of)?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    tx.one_row(COUNT, &of)?.integer()
 }
 
 /// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with how often it was sent.

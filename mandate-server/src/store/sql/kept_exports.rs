@@ -8,7 +8,7 @@ use crate::error::Fault;
 use crate::store::tx::Tx;
 
 const ALL: &str = "/* kept_exports.all */
-    SELECT e.export, o.name, n.kind, e.format, e.status, e.rows, e.expires_at
+    SELECT e.export, o.name, n.kind, e.format, e.status, e.rows, e.expires_at, e.incomplete_since
     FROM exports e
     JOIN environments n ON n.environment = e.environment
     JOIN organizations o ON o.organization = n.organization
@@ -41,6 +41,8 @@ pub struct KeptExport {
     pub rows: Option<i64>,
     /// When it is deleted.
     pub expires_at: Timestamp,
+    /// From when on it may lack decisions, since the clock was set back.
+    pub incomplete_since: Option<Timestamp>,
 }
 
 /// The exports of all organizations that have not expired by `now`, newest first.
@@ -55,6 +57,7 @@ pub fn all(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<KeptExport>, Fault> {
             status: ExportStatus::parse(&row.text()?)?,
             rows: row.maybe_integer()?,
             expires_at: Timestamp::from_millis(row.integer()?),
+            incomplete_since: row.maybe_integer()?.map(Timestamp::from_millis),
         })
     })
     .collect()

@@ -101,8 +101,8 @@ fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], uncounted: &Unco
 fn must_be_all(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], read: i64) -> Result<(), Fault> {
     let mut indexed = 0;
     for verdict in Verdict::ALL {
-        let row = tx.row(INDEXED, &[environment.into(), verdict.as_str().into(), from.into()])?;
-        indexed += row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()?;
+        let of = [environment.into(), verdict.as_str().into(), from.into()];
+        indexed += tx.one_row(INDEXED, &of)?.integer()?;
     }
     if indexed == read {
         return Ok(());

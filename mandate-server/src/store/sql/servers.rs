@@ -51,8 +51,7 @@ pub fn read_reports(tx: &mut Tx<'_>, server: [u8; 16], millis: i64) -> Result<Ve
 
 /// The time by the database's clock.
 pub fn now(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
-    let row = tx.row(NOW, &[])?;
-    Ok(Timestamp::from_millis(row.ok_or_else(|| Fault::new("database: a time without a row"))?.integer()?))
+    Ok(Timestamp::from_millis(tx.one_row(NOW, &[])?.integer()?))
 }
 
 /// The number of this transaction, where others can be under way beside it.
@@ -60,14 +59,12 @@ pub fn transaction(tx: &mut Tx<'_>) -> Result<Option<String>, Fault> {
     if tx.backend() == Backend::Sqlite {
         return Ok(None);
     }
-    let row = tx.row(TRANSACTION, &[])?;
-    row.ok_or_else(|| Fault::new("database: a transaction without a row"))?.text().map(Some)
+    tx.one_row(TRANSACTION, &[])?.text().map(Some)
 }
 
 /// Whether every transaction of the servers has ended that was begun before the one of this number and writes.
 pub fn is_oldest(tx: &mut Tx<'_>, number: &str) -> Result<bool, Fault> {
-    let row = tx.row(OLDER, &[number.into()])?;
-    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? == 0)
+    Ok(tx.one_row(OLDER, &[number.into()])?.integer()? == 0)
 }
 
 /// Deletes reports that are older than so many milliseconds.

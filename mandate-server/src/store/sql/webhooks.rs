@@ -39,8 +39,7 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, webhook: &WebhookRecord) -> Res
 
 /// How many webhooks an environment has.
 pub fn count(tx: &mut Tx<'_>, environment: i64) -> Result<i64, Fault> {
-    let row = tx.row(COUNT, &[environment.into()])?;
-    row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    tx.one_row(COUNT, &[environment.into()])?.integer()
 }
 
 /// One webhook.

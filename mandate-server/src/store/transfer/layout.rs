@@ -226,7 +226,7 @@ impl Table {
     /// # Errors
     /// The database does not answer.
     pub fn count(&self, tx: &mut Tx<'_>) -> Result<i64, Fault> {
-        tx.row(self.counted, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+        tx.one_row(self.counted, &[])?.integer()
     }
 
     /// At most `limit` rows with a text that holds U+0000, which PostgreSQL does not store: the first such column, and the
