@@ -282,9 +282,14 @@ impl KeySet {
 
 /// The RFC 7638 thumbprint: SHA-256 of the required members in alphabetical order, in base64url.
 fn thumbprint(key: &PublicKey) -> String {
+    base64url::encode(&thumbprint_bytes(key))
+}
+
+/// The bytes of the thumbprint.
+pub(crate) fn thumbprint_bytes(key: &PublicKey) -> [u8; 32] {
     let (x, y) = (base64url::encode(key.x()), base64url::encode(key.y()));
     let required = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
-    base64url::encode(&Sha256::digest(required))
+    Sha256::digest(required).into()
 }
 
 fn write_jwk(key: &VerificationKey) -> String {

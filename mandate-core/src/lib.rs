@@ -149,6 +149,8 @@ pub mod json;
 pub mod jwks;
 pub mod jwt;
 mod kid;
+#[cfg(feature = "log")]
+pub mod log;
 mod mandate;
 mod name;
 mod policy;
