@@ -47,6 +47,8 @@ mod node;
 mod note;
 mod policy;
 mod proof;
+#[cfg(test)]
+mod tests;
 mod tile;
 mod tile_set;
 mod witness;
