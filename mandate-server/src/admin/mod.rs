@@ -1,4 +1,5 @@
-//! The operator's commands, one file for each noun. They work on the database while a server runs.
+//! The operator's commands, one file for each noun. They work on the database while a server runs, except
+//! those that need a SQLite file for themselves: `migrate`, `restore`, `transfer` and `retention close`.
 
 pub mod audit;
 pub mod backup;

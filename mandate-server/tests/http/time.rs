@@ -1,4 +1,4 @@
-//! What the time brings about, on a server that runs.
+//! Scheduled jobs on a running server.
 
 use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! Answers that are rendered and that their peers have not read yet. A peer that asks for long lists and does not read
-//! them fills the memory of the server, so they are bounded for each key and over all. And an environment has few reads at a
+//! them fills the memory of the server, so they are bounded for each key, each environment and over all. And an environment has few reads at a
 //! time, as have all together: further ones wait here, so that neither the reads of others, nor what a server asks its
 //! database itself (for a key, for its readiness), wait behind them.
 
@@ -14,6 +14,9 @@ const READS: usize = 8;
 const READS_OF_ENVIRONMENT: usize = 16;
 /// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
+/// The same of the answers to all keys of one environment. An organization makes keys of agents by itself, and they shall not
+/// take the room of others.
+const MAX_OF_ENVIRONMENT: usize = 16 * 1024 * 1024;
 /// How much of all answers but those that follow, in bytes: 64 MiB with them.
 const MAX_OF_ALL: usize = 48 * 1024 * 1024;
 /// How much more, in bytes, of the first answers to keys that have no other: so that those who do not read take it from
@@ -34,6 +37,8 @@ struct Unread {
     first: usize,
     /// Of each key that has some.
     keys: HashMap<i64, usize>,
+    /// Of each environment that has some.
+    of_environments: HashMap<i64, usize>,
     /// The places for reads of each environment that has one.
     environments: HashMap<i64, Arc<Semaphore>>,
 }
@@ -58,6 +63,7 @@ pub(in crate::http) struct Read {
 #[derive(Debug)]
 pub(in crate::http) struct UnreadAnswer {
     answers: UnreadAnswers,
+    environment: i64,
     key: i64,
     room: Room,
     bytes: usize,
@@ -82,7 +88,7 @@ impl UnreadAnswers {
         for places in [of_environment, Arc::clone(&self.reads)] {
             read.places.extend(places.acquire_owned().await);
         }
-        let has_room = self.lock().room(key, 1).is_some();
+        let has_room = self.lock().room(environment, key, 1).is_some();
         // Not while the lock is held: a read that is dropped takes it.
         has_room.then_some(read)
     }
@@ -92,12 +98,13 @@ impl Read {
     /// Counts the rendered answer of `bytes`, unless that is too much.
     pub(in crate::http) fn rendered(&self, bytes: usize) -> Option<UnreadAnswer> {
         let mut unread = self.answers.lock();
-        let room = unread.room(self.key, bytes)?;
+        let Self { environment, key, .. } = *self;
+        let room = unread.room(environment, key, bytes)?;
         let held = unread.held(room);
         *held = held.saturating_add(bytes);
-        let of_key = unread.keys.entry(self.key).or_default();
-        *of_key = of_key.saturating_add(bytes);
-        Some(UnreadAnswer { answers: self.answers.clone(), key: self.key, room, bytes })
+        add(&mut unread.keys, key, bytes);
+        add(&mut unread.of_environments, environment, bytes);
+        Some(UnreadAnswer { answers: self.answers.clone(), environment, key, room, bytes })
     }
 }
 
@@ -109,10 +116,14 @@ impl Drop for Read {
 }
 
 impl Unread {
-    /// Where an answer of `bytes` to the key can be counted.
-    fn room(&self, key: i64, bytes: usize) -> Option<Room> {
+    /// Where an answer of `bytes` to the key of that environment can be counted.
+    fn room(&self, environment: i64, key: i64, bytes: usize) -> Option<Room> {
         let of_key = self.keys.get(&key).copied().unwrap_or_default();
+        let of_environment = self.of_environments.get(&environment).copied().unwrap_or_default();
         let fits = |held: usize, most| held.saturating_add(bytes) <= most;
+        if of_environment > 0 && !fits(of_environment, MAX_OF_ENVIRONMENT) {
+            return None;
+        }
         if fits(of_key, MAX_OF_KEY) && fits(self.all, MAX_OF_ALL) {
             return Some(Room::All);
         }
@@ -144,11 +155,22 @@ impl Drop for UnreadAnswer {
         let mut unread = self.answers.lock();
         let held = unread.held(self.room);
         *held = held.saturating_sub(self.bytes);
-        if let Some(of_key) = unread.keys.get_mut(&self.key) {
-            *of_key = of_key.saturating_sub(self.bytes);
-            if *of_key == 0 {
-                unread.keys.remove(&self.key);
-            }
+        take(&mut unread.keys, self.key, self.bytes);
+        take(&mut unread.of_environments, self.environment, self.bytes);
+    }
+}
+
+fn add(counts: &mut HashMap<i64, usize>, of: i64, bytes: usize) {
+    let count = counts.entry(of).or_default();
+    *count = count.saturating_add(bytes);
+}
+
+/// The opposite. What has none is not kept.
+fn take(counts: &mut HashMap<i64, usize>, of: i64, bytes: usize) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count = count.saturating_sub(bytes);
+        if *count == 0 {
+            counts.remove(&of);
         }
     }
 }
@@ -159,12 +181,11 @@ mod tests {
 
     use super::*;
 
-    const ENVIRONMENT: i64 = 1;
     const MIB: usize = 1024 * 1024;
 
-    /// A read of the key that has an answer of so many bytes.
+    /// A read of the key, in an environment of its own, that has an answer of so many bytes.
     async fn answer(answers: &UnreadAnswers, key: i64, bytes: usize) -> Option<UnreadAnswer> {
-        answers.begin(ENVIRONMENT, key).await?.rendered(bytes)
+        answers.begin(key, key).await?.rendered(bytes)
     }
 
     async fn many(answers: &UnreadAnswers, keys: impl Iterator<Item = i64>) -> Vec<UnreadAnswer> {
@@ -180,7 +201,7 @@ mod tests {
         let answers = UnreadAnswers::default();
         let mut held = many(&answers, [1; 9].into_iter()).await;
         assert_eq!(held.len(), 8);
-        assert!(answers.begin(ENVIRONMENT, 1).await.is_none());
+        assert!(answers.begin(1, 1).await.is_none());
         assert!(answer(&answers, 2, MIB).await.is_some(), "other keys are not affected");
         held.pop();
         assert!(answer(&answers, 1, MIB + 1).await.is_none());
@@ -223,10 +244,10 @@ mod tests {
         let answers = UnreadAnswers::default();
         let held = many(&answers, (1..=48).map(|n| n % 16)).await;
         for key in 0..16 {
-            assert!(answers.begin(ENVIRONMENT, key).await.is_none(), "each of them has 3 MiB");
+            assert!(answers.begin(key, key).await.is_none(), "each of them has 3 MiB");
         }
         let first = answer(&answers, 16, MIB).await.unwrap();
-        assert!(answers.begin(ENVIRONMENT, 16).await.is_none());
+        assert!(answers.begin(16, 16).await.is_none());
         drop((held, first));
         assert!(answers.lock().keys.is_empty() && answers.lock().all == 0, "nothing is left behind");
         assert_eq!(answers.lock().first, 0);
@@ -238,8 +259,24 @@ mod tests {
         let held = many(&answers, 0..1_500).await;
         let bytes: usize = held.iter().map(|answer| answer.bytes).sum();
         assert_eq!(bytes, 64 * MIB);
-        assert!(answers.begin(ENVIRONMENT, 2_000).await.is_none());
+        assert!(answers.begin(2_000, 2_000).await.is_none());
         drop(held);
-        assert!(answers.begin(ENVIRONMENT, 2_000).await.is_some());
+        assert!(answers.begin(2_000, 2_000).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn the_keys_of_one_environment_leave_room_to_others() {
+        let answers = UnreadAnswers::default();
+        let mut held = Vec::new();
+        for key in 0..1_500 {
+            if let Some(read) = answers.begin(1, key).await {
+                held.extend(read.rendered(MIB / 2));
+            }
+        }
+        assert_eq!(held.iter().map(|answer| answer.bytes).sum::<usize>(), 16 * MIB);
+        assert!(answers.begin(2, 2_000).await.unwrap().rendered(8 * MIB).is_some());
+        drop(held);
+        assert!(answers.begin(1, 1).await.is_some());
+        assert!(answers.lock().of_environments.is_empty(), "nothing is left behind");
     }
 }

@@ -63,7 +63,13 @@ struct State {
 impl State {
     /// Whether a head has begun. Line breaks before it do not count (RFC 9112, section 2.2).
     fn has_begun(&self) -> bool {
-        self.head.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+        !self.begun().is_empty()
+    }
+
+    /// The head without the line breaks before it.
+    fn begun(&self) -> &[u8] {
+        let breaks = self.head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        self.head.get(breaks..).unwrap_or_default()
     }
 }
 
@@ -226,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
             let read = buffer.filled().get(before..).unwrap_or_default();
             let is_cut = read.is_empty() && state.has_begun();
             state.head.extend(read.iter().take(room));
-            if is_cut || state.head.starts_with(HTTP2_PREFACE) {
+            if is_cut || state.begun().starts_with(HTTP2_PREFACE) {
                 drop(state);
                 buffer.set_filled(before);
                 return self.poll_end(cx, UNREADABLE);

@@ -175,6 +175,7 @@ async fn what_is_no_request_has_the_documented_answer() {
     let settings = "\0\0\0\u{4}\0\0\0\0\0";
     for bytes in [
         preface.to_owned(),
+        format!("\r\n{preface}"),
         format!("{preface}{settings}"),
         format!("{preface}{}", settings.repeat(100_000)),
         preface[..18].to_owned(),
