@@ -199,7 +199,8 @@ impl Observed {
     }
 }
 
-/// The rule that decided, more precise than the verdict's code.
+/// The rule that decided, more precise than the verdict's code. A review, and a denial that the export does not explain,
+/// have the code alone.
 fn rule(
     prologue: &Prologue,
     line: u64,
@@ -218,7 +219,7 @@ fn rule(
         Some(Reason::PerMonth { .. }) => "per_month",
         Some(Reason::OtherCategory { .. }) => "category",
         Some(Reason::Velocity) => "velocity",
-        None => "review",
+        None => decision.claims.verdict.as_str(),
     })
 }
 

@@ -151,6 +151,12 @@ impl Decision {
         })
     }
 
+    /// Whether its verdict, or one of its denials, is that the mandate was revoked.
+    pub(crate) fn is_denied_as_revoked(&self) -> bool {
+        self.claims.verdict == Verdict::DenyRevoked
+            || self.denials.iter().any(|denial| denial == Verdict::DenyRevoked)
+    }
+
     /// The time in its id. `since` and `until` of an export go by it, and nothing else does.
     pub(crate) fn placed_at(&self) -> Timestamp {
         self.claims.jti.created_at()

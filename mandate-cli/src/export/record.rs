@@ -30,7 +30,9 @@ impl Record {
         let follows = history.take(decision);
         let (agent, sequence) = (&decision.claims.request.agent, decision.sequence);
         let governing = prologue.mandates.governing(agent, sequence);
-        if !follows.holds(decision) || governing.map(|mandate| mandate.id) != decision.claims.mandate {
+        let is_its_mandate = governing.map(|mandate| mandate.id) == decision.claims.mandate;
+        let is_revoked = governing.is_some_and(|mandate| mandate.is_revoked_for(sequence));
+        if !follows.holds(decision) || !is_its_mandate || is_revoked != decision.is_denied_as_revoked() {
             let first = || Inconsistent { decisions: 0, first_line: line, agent: agent.clone(), sequence };
             let odd = self.inconsistent.get_or_insert_with(first);
             odd.decisions = odd.decisions.saturating_add(1);

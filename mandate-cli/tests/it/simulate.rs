@@ -201,6 +201,49 @@ fn the_state_is_rebuilt_and_the_record_of_it_checked() {
 }
 
 #[test]
+fn a_revocation_in_the_wrong_place_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan { mode: "observe", ..Plan::new(600, 5) });
+    let is_denied = |line: &&String| line.contains(r#""verdict":"deny_revoked""#);
+    let denied = decision(whole.iter().find(is_denied).unwrap());
+    let by_place = |revoked_after: u64| {
+        let line = |line: &String| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            if line["mandate"]["id"] == denied["mandate"] {
+                line["mandate"]["revoked_after"] = json!(revoked_after);
+            }
+            line.to_string()
+        };
+        let lines: Vec<String> = whole.iter().map(line).collect();
+        let export = file(folder.path(), "export.ndjson", &sealed(&lines));
+        let reported = run(&["report", export.to_str().unwrap(), "--json"]).code(0);
+        (summary(&simulate(&export, &["--json"]).code(0)), reported)
+    };
+    let first = denied["sequence"].as_u64().unwrap();
+    let (simulated, reported) = by_place(first - 1);
+    assert!(simulated["inconsistent"].is_null() && reported.err.is_empty(), "{simulated} {reported:?}");
+    // Denied as revoked, but not revoked then; and revoked, but not denied.
+    for (revoked_after, sequence) in [(first, Some(first)), (1_000_000, Some(first)), (0, None)] {
+        let (simulated, reported) = by_place(revoked_after);
+        let odd = &simulated["inconsistent"];
+        assert_eq!(odd["agent"], denied["request"]["agent"], "{revoked_after}: {simulated}");
+        assert!(sequence.is_none_or(|sequence| odd["sequence"] == sequence), "{revoked_after}: {simulated}");
+        reported.says("do not follow from those before them");
+    }
+    // A denial that the export does not explain is reported by its code, not as a review.
+    let rules = |reported: &Ran| {
+        let rows = reported.json()["rows"].take();
+        let its = rows.as_array().unwrap().iter().filter(|row| row["agent"] == denied["request"]["agent"]);
+        its.map(|row| row["rule"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (before, after) = (by_place(first - 1).1, by_place(1_000_000).1);
+    assert!(rules(&before).iter().any(|rule| rule == "revoked"), "{before:?}");
+    assert!(rules(&after).iter().any(|rule| rule == "deny_revoked"), "{after:?}");
+    let reviews = |reported: &Ran| rules(reported).iter().filter(|rule| *rule == "review").count();
+    assert_eq!(reviews(&after), reviews(&before));
+}
+
+#[test]
 fn any_order_is_put_into_that_of_time_when_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let whole = lines(&Plan::new(600, 5));

@@ -126,8 +126,7 @@ impl Auditor<'_> {
             let governs = self.mandates.governing(agent, sequence);
             found("mandate", &what, &governs.map_or("one that governs".to_owned(), |m| m.id.to_string()));
         }
-        let is_denied = decision.claims.verdict == Verdict::DenyRevoked
-            || decision.denials.iter().any(|denial| denial == Verdict::DenyRevoked);
+        let is_denied = decision.is_denied_as_revoked();
         if is_denied != mandate.is_revoked_for(sequence) {
             let revoked = mandate.revoked_after.map_or_else(
                 || format!("{id} is not revoked"),
