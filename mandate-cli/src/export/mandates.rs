@@ -105,6 +105,11 @@ impl Mandates {
         agents.into_iter().map(|ids| ids.iter().filter_map(|id| self.by_id.get(id)).collect())
     }
 
+    /// The mandates, in no order of the agents.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Listed> {
+        self.by_id.values()
+    }
+
     /// The agent's mandates, in the order in which they govern.
     fn of<'a>(&'a self, agent: &AgentId) -> impl DoubleEndedIterator<Item = &'a Mandate> {
         self.by_agent.get(agent).into_iter().flatten().filter_map(|id| self.get(id))

@@ -120,3 +120,34 @@ fn an_export_may_be_from_before_a_mandate_was_replaced_or_revoked() {
     let later: Vec<String> = later.iter().filter(is_ended).cloned().collect();
     assert_eq!(audited(&[&earlier, &later]).0, Vec::<Value>::new());
 }
+
+#[test]
+fn a_mandate_names_no_sequence_that_its_agent_has_not_reached() {
+    let Halves { whole, earlier, later } = halves();
+    let is_open = |line: &&String| {
+        is_mandate(line) && !line.contains("governed_until") && !line.contains("revoked_after")
+    };
+    let open = earlier.iter().find(is_open).unwrap();
+    let beyond = |lines: &[String], field: &str| -> Vec<String> {
+        let change = |mandate: &mut Value| {
+            mandate[field] = json!(1_000_000);
+            if field == "revoked_after" {
+                mandate["revoked_at"] = json!("2026-12-31T00:00:00Z");
+            }
+        };
+        lines.iter().map(|line| if line == open { changed(line, change) } else { line.clone() }).collect()
+    };
+    for field in ["revoked_after", "governed_until"] {
+        let (whole, late) = (beyond(&whole, field), beyond(&later, field));
+        for parts in [&[&whole[..]][..], &[&earlier, &late]] {
+            let (found, _) = audited(parts);
+            let [only] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(only["found"], format!("{field} 1000000"), "{only}");
+        }
+        // An export with an end may be from after the later one was written.
+        let early = beyond(&earlier, field);
+        for parts in [&[&early[..]][..], &[&early, &later]] {
+            assert_eq!(audited(parts).0, Vec::<Value>::new());
+        }
+    }
+}

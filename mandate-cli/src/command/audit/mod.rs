@@ -194,8 +194,10 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     let mut whole = Whole::new(header.as_ref());
     let names: Vec<_> = parts.iter().map(|part| part.source.to_string()).collect();
     let names = if names.len() > 1 { names } else { Vec::new() };
-    let (mut headers, mut read, mut of_parts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut headers, mut read, mut of_parts, mut sequences) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for Part { source, reader, prologue: Prologue { header, mandates } } in parts {
+        sequences.extend(ranges::named(&mandates, header.as_ref()));
         headers.push(header);
         of_parts.push(mandates);
         read.push((source, reader));
@@ -218,6 +220,8 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
         let rest = whole.end_part();
         whole.print(rest, output)?;
     }
+    let rest = ranges::beyond(&sequences, &whole.history);
+    whole.print(rest, output)?;
     whole.export = None;
     let rest = whole.end();
     whole.print(rest, output)?;

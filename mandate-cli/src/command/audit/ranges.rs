@@ -1,10 +1,10 @@
 //! The mandates themselves: what each says of its sequences, that no two of an agent govern at once, and that several
 //! exports show one alike.
 
-use mandate_core::Mandate;
+use mandate_core::{AgentId, Mandate, MandateId};
 
 use super::Finding;
-use crate::export::{Contradiction, Listed, Mandates};
+use crate::export::{Contradiction, Header, History, Listed, Mandates};
 
 /// What is found of the mandates of all exports. `names` are those of the exports, where there are several.
 pub(super) fn check(
@@ -63,6 +63,46 @@ fn alone(listed: &Listed, findings: &mut Vec<(usize, Finding)>) {
         }
         _ => {}
     }
+}
+
+/// A sequence that a mandate names. Its agent's decisions must reach it.
+pub(super) struct Named {
+    line: u64,
+    id: MandateId,
+    agent: AgentId,
+    governs_from: u64,
+    field: &'static str,
+    sequence: u64,
+}
+
+/// The sequences that the mandates of an export name. None where it has an end or a filter on the verdict: then it need
+/// not hold the decisions. Those of an earlier export of several may be from after the later one was written.
+pub(super) fn named(mandates: &Mandates, header: Option<&Header>) -> Vec<Named> {
+    if !header.is_none_or(|header| header.is_complete() && header.until.is_none()) {
+        return Vec::new();
+    }
+    let of_one = |listed: &Listed| {
+        let Listed { line, mandate, .. } = listed;
+        let Mandate { id, governs_from, revoked_after, governed_until, .. } = *mandate;
+        let (line, agent) = (*line, mandate.terms.agent.clone());
+        let fields = [("revoked_after", revoked_after), ("governed_until", governed_until)];
+        fields.into_iter().filter_map(move |(field, sequence)| {
+            Some(Named { line, id, agent: agent.clone(), governs_from, field, sequence: sequence? })
+        })
+    };
+    mandates.iter().flat_map(of_one).collect()
+}
+
+/// At the end of all exports: what mandates name beyond their agent's last decision.
+pub(super) fn beyond(named: &[Named], history: &History) -> Vec<Finding> {
+    let beyond = |named: &Named| {
+        let Named { line, id, agent, governs_from, field, sequence } = named;
+        let last = history.last(agent).filter(|last| sequence > last)?;
+        let expected = format!("{last} or smaller: the agent's last sequence");
+        let finding = Finding::new(*line, Some(id), "mandate", format!("{field} {sequence}"), expected);
+        Some(finding.of(agent, *governs_from))
+    };
+    named.iter().filter_map(beyond).collect()
 }
 
 fn finding(listed: &Listed, sequence: u64, found: String, expected: &str) -> (usize, Finding) {
