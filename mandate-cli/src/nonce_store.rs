@@ -91,8 +91,11 @@ impl FileNonces {
         let transaction = self.begin()?;
         // Another process may have been faster.
         let id = self.application_id()?;
-        let objects: i64 =
-            transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let objects: i64 = transaction.query_row(
+            "/* nonce_store.objects */ SELECT count(*) FROM sqlite_schema",
+            [],
+            |row| row.get(0),
+        )?;
         if id == 0 && objects == 0 {
             transaction.execute_batch(SCHEMA)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -106,7 +109,7 @@ impl FileNonces {
     pub(crate) fn batch(&self) -> Result<NonceBatch<'_>, NonceFileError> {
         let transaction = self.begin()?;
         transaction
-            .prepare_cached("DELETE FROM nonce WHERE keep_until < ?1")?
+            .prepare_cached("/* nonce_store.forget */ DELETE FROM nonce WHERE keep_until < ?1")?
             .execute([self.clock.millis()])?;
         Ok(NonceBatch { transaction, clock: self.clock })
     }
@@ -156,7 +159,7 @@ impl NonceStore for NonceBatch<'_> {
     ) -> Result<Claimed, NonceFileError> {
         let keep_until = until.max(self.clock).plus_seconds(GRACE_SECONDS);
         let mut insert = self.transaction.prepare_cached(
-            "INSERT INTO nonce (issuer, nonce, keep_until) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            "/* nonce_store.claim */ INSERT INTO nonce (issuer, nonce, keep_until) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
         )?;
         let added = insert.execute((issuer, nonce, keep_until.millis()))?;
         Ok(if added == 1 { Claimed::Fresh } else { Claimed::Replayed })
