@@ -41,6 +41,19 @@ fn usage_errors_are_2_and_on_standard_error() {
 }
 
 #[test]
+fn a_key_in_the_wrong_place_is_not_repeated() {
+    let key = agent_key();
+    let (secret, colour) = (&key[key.len() - 40..], [("CLICOLOR_FORCE", "1"), ("TERM", "xterm")]);
+    let flag = format!("--{key}");
+    for args in [vec![&*key], vec!["agent", "show", &key], vec!["inspect", &flag]] {
+        for envs in [&[][..], &colour] {
+            let ran = Ran::from(mandate(&args).envs(envs.iter().copied()).output().unwrap()).code(2);
+            assert!(!ran.err.contains(secret) && !ran.out.contains(secret), "{ran:?}");
+        }
+    }
+}
+
+#[test]
 fn a_pipe_has_no_colour_unless_it_is_asked_for() {
     assert!(!run(&["inspect", TOKEN]).code(0).out.contains('\u{1b}'));
     let coloured = |more: &[(&str, &str)]| {
