@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use mandate_core::api_key::masked;
 use mandate_server::admin::{self, Failure};
 use mandate_server::app::{App, Hangup, StopSignal};
 use mandate_server::clock::{SystemClock, SystemEntropy};
@@ -85,7 +86,12 @@ The database is mandate-dev.db; its keys are in mandate-dev.json beside it.";
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let ended = match Args::parse().command {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) if e.use_stderr() => return refused(&e),
+        Err(help) => help.exit(),
+    };
+    let ended = match args.command {
         Command::Serve(flags) => serve(&flags),
         Command::Dev(options) => {
             logs::start(config::LogFormat::Text, LevelFilter::WARN);
@@ -102,6 +108,12 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Says what is wrong with the command line, which may hold an API key.
+fn refused(error: &clap::Error) -> ExitCode {
+    let _ = write!(anstream::stderr(), "{}", masked(&error.render().ansi().to_string()));
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn serve(flags: &Flags) -> Result<(), Failure> {

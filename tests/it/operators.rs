@@ -319,3 +319,19 @@ fn webhooks_are_listed_with_the_state_of_their_deliveries() {
     server.operate(&["webhook", "retry", "evt_1", &id]).code(2);
     assert_eq!(server.operate(&["settlement", "list", "--json"]).code(0).json(), json!([]));
 }
+
+#[test]
+fn a_command_line_that_is_refused_repeats_no_key() {
+    let server = TestServer::start();
+    let key = "sk_live_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
+    for args in [
+        &["key", "list", "--organization", key][..],
+        &["organization", "create", key],
+        &["rate", "set", "--organization", key],
+        &["webhook", "list", "--organization", key],
+        &[key],
+    ] {
+        let ran = server.operate(args).code(2);
+        assert!(!ran.err.contains(&key[8..]) && !ran.out.contains(&key[8..]), "{ran:?}");
+    }
+}
