@@ -30,21 +30,31 @@ pub(crate) struct Contradiction {
 }
 
 impl Mandates {
-    /// Adds the mandate of a line.
-    pub(crate) fn insert(&mut self, line: u64, mandate: Mandate) {
-        self.add(Listed { part: 0, line, mandate });
+    /// Those of an export's lines.
+    pub(crate) fn of_lines(lines: impl IntoIterator<Item = (u64, Mandate)>) -> Self {
+        let mut mandates = Self::default();
+        for (line, mandate) in lines {
+            mandates.add(Listed { part: 0, line, mandate });
+        }
+        mandates.sort();
+        mandates
     }
 
+    /// Adds one. [`Self::sort`] must follow.
     fn add(&mut self, listed: Listed) {
         let id = listed.mandate.id;
-        let ids = self.by_agent.entry(listed.mandate.terms.agent.clone()).or_default();
+        self.by_agent.entry(listed.mandate.terms.agent.clone()).or_default().push(id);
         self.by_id.insert(id, listed);
-        ids.push(id);
+    }
+
+    fn sort(&mut self) {
         let range = |id: &MandateId| {
             let mandate = self.by_id.get(id).map(|listed| &listed.mandate);
             mandate.map(|m| (m.governs_from, m.governed_until.unwrap_or(u64::MAX)))
         };
-        ids.sort_by_key(range);
+        for ids in self.by_agent.values_mut() {
+            ids.sort_by_key(range);
+        }
     }
 
     /// Joins those of exports of adjoining periods, each mandate once, with all that any of them knows of it. Gives what
@@ -69,6 +79,7 @@ impl Mandates {
                 }
             }
         }
+        all.sort();
         all.end_what_was_replaced();
         (all, contradictions)
     }
@@ -110,20 +121,23 @@ impl Mandates {
         self.by_id.values()
     }
 
-    /// The agent's mandates, in the order in which they govern.
-    fn of<'a>(&'a self, agent: &AgentId) -> impl DoubleEndedIterator<Item = &'a Mandate> {
-        self.by_agent.get(agent).into_iter().flatten().filter_map(|id| self.get(id))
+    /// The agent's mandates that were written before its decision number `sequence`, the last first.
+    fn before<'a>(&'a self, agent: &AgentId, sequence: u64) -> impl Iterator<Item = &'a Mandate> {
+        let ids = self.by_agent.get(agent).map_or(&[][..], Vec::as_slice);
+        let is_before = |id: &MandateId| self.get(id).is_some_and(|m| m.governs_from <= sequence);
+        let (before, _) = ids.split_at(ids.partition_point(is_before));
+        before.iter().rev().filter_map(|id| self.get(id))
     }
 
     /// The mandate that governs the agent's decision number `sequence`.
     pub(crate) fn governing(&self, agent: &AgentId, sequence: u64) -> Option<&Mandate> {
-        self.of(agent).rev().find(|mandate| mandate.governs(sequence))
+        self.before(agent, sequence).find(|mandate| mandate.governs(sequence))
     }
 
     /// The last mandate that was written for the agent before its decision number `sequence`. From then on one governs, be it
     /// this one or one that took its place.
     pub(crate) fn written_before(&self, agent: &AgentId, sequence: u64) -> Option<&Mandate> {
-        self.of(agent).rev().find(|mandate| mandate.governs_from <= sequence)
+        self.before(agent, sequence).next()
     }
 }
 

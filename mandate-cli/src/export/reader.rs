@@ -79,12 +79,12 @@ impl Reader {
 
     /// Reads up to the first decision.
     pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
-        let (mut prologue, mut is_first) = (Prologue::default(), true);
+        let (mut header, mut mandates, mut is_first) = (None, Vec::new(), true);
         while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
             match Entry::read(&raw.line.bytes) {
-                Ok(Entry::Export(header)) if is_first => prologue.header = Some(header),
+                Ok(Entry::Export(first)) if is_first => header = Some(first),
                 Ok(Entry::Mandate(mandate)) => {
-                    prologue.mandates.insert(raw.line.number, *mandate);
+                    mandates.push((raw.line.number, *mandate));
                 }
                 Err(e) if is_first => {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
@@ -102,7 +102,7 @@ impl Reader {
             return Err(Failure::new(Exit::Findings, format!("{source} is no export: it is empty"))
                 .next("pass what `mandate export download` wrote, in NDJSON"));
         }
-        Ok(prologue)
+        Ok(Prologue { header, mandates: Mandates::of_lines(mandates) })
     }
 
     fn next(&mut self) -> io::Result<Option<Raw>> {
