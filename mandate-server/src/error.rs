@@ -94,7 +94,7 @@ pub enum Fault {
     /// The database cannot be reached or opened, or the connection to it was lost. It may come back by itself.
     #[error("{0}")]
     Unavailable(String),
-    /// The disk of the database is full. Writing goes on when there is room again.
+    /// The disk of the database, or of the exports, is full. Writing goes on when there is room again.
     #[error("{0}")]
     DiskFull(String),
     /// The disk of the database has failed. After a COMMIT that failed so, nothing is written until the server is
@@ -130,6 +130,9 @@ pub enum Fault {
     /// An address cannot be listened on.
     #[error("{0}")]
     Listen(String),
+    /// The provider that settles escrows does not answer, or not as it should. The instruction is sent again.
+    #[error("{0}")]
+    Provider(String),
     /// Anything else.
     #[error("{0}")]
     Internal(String),
@@ -139,6 +142,15 @@ impl Fault {
     /// A fault that no caller or operator has to tell from others, described by `what`, which must hold no secret.
     pub fn new(what: impl Into<String>) -> Self {
         Self::Internal(what.into())
+    }
+
+    /// A file beside the database that cannot be written, described by `what`, which must hold no secret.
+    #[must_use]
+    pub fn of_file(what: String, error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::DiskFull(what),
+            _ => Self::Internal(what),
+        }
     }
 
     /// A stored value that cannot be read or contradicts another, described by `what`, which must hold no secret.
@@ -180,6 +192,7 @@ impl Fault {
             Self::ClockBehind { .. } => "clock_behind",
             Self::InUse(_) => "in_use",
             Self::Listen(_) => "listen",
+            Self::Provider(_) => "provider",
             Self::Internal(_) => "internal",
         }
     }
@@ -247,6 +260,13 @@ mod tests {
         ] {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
             assert_eq!(Fault::from(error).kind(), kind, "{code}");
+        }
+        for (kind, wanted) in [
+            (std::io::ErrorKind::StorageFull, "disk_full"),
+            (std::io::ErrorKind::QuotaExceeded, "disk_full"),
+            (std::io::ErrorKind::PermissionDenied, "internal"),
+        ] {
+            assert_eq!(Fault::of_file("an export".to_owned(), &kind.into()).kind(), wanted);
         }
         let code = ffi::Error::new(ffi::SQLITE_IOERR_SHMSIZE);
         let fault = Fault::from(rusqlite::Error::SqliteFailure(code, None)).to_string();

@@ -75,7 +75,7 @@ impl Http {
         let answered = self.client.post_jwt(self.url.as_str(), token).await;
         let answered = answered.map_err(|e| unanswered(&e))?;
         if !answered.status.is_success() {
-            return Err(Fault::new(format!("the provider answered {}", answered.status)));
+            return Err(Fault::Provider(format!("the provider answered {}", answered.status)));
         }
         let body = answered.body.map_err(|e| unanswered(&e))?;
         let mut answer = Object::parse_as("answer", &body).map_err(|e| unusable(&e))?;
@@ -109,7 +109,7 @@ fn kept(text: &str) -> String {
 }
 
 fn unanswered(why: &NoAnswer) -> Fault {
-    Fault::new(match why {
+    Fault::Provider(match why {
         NoAnswer::NoAddress => "the provider does not answer: its name resolves to no address".to_owned(),
         NoAnswer::TooLong => format!("the provider's answer is longer than {MAX_BODY_BYTES} bytes"),
         why => format!("the provider does not answer: {why}"),
@@ -117,7 +117,7 @@ fn unanswered(why: &NoAnswer) -> Fault {
 }
 
 fn unusable(error: &mandate_core::Invalid) -> Fault {
-    Fault::new(format!("the provider's answer cannot be used: {error}"))
+    Fault::Provider(format!("the provider's answer cannot be used: {error}"))
 }
 
 #[cfg(test)]

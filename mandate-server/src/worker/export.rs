@@ -408,7 +408,7 @@ fn remove(path: &Path) -> Result<(), Fault> {
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(format!("exports: {} cannot be used: {error}", path.display()))
+    Fault::of_file(format!("exports: {} cannot be used: {error}", path.display()), error)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -154,6 +154,7 @@ async fn trial(world: &World, database: &Path, questions: &[Question]) -> (usize
     (faults, wrong)
 }
 
+/// But for a bit in [`NOT_COVERED`], and one in the last transaction of the write-ahead log ([`wal`]).
 #[tokio::test]
 async fn a_flipped_bit_never_becomes_another_verdict() {
     let mut numbers = Numbers::from_seed(seed("flips"));

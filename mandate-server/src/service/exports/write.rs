@@ -190,13 +190,13 @@ fn csv(
     out: &mut Hashed<impl Write>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<i64, Fault> {
-    let unwritable = |e: csv::Error| Fault::new(format!("an export cannot be written: {e}"));
+    let unwritable = |e: csv::Error| unwritable(&e.into());
     let mut table = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(out);
     table.write_record(COLUMNS).map_err(unwritable)?;
     let rows = walk(tx, build.export, go_on, |whole| {
         table.write_record(cells(whole, build)?.map(harmless)).map_err(unwritable)
     })?;
-    table.flush().map_err(|e| Fault::new(format!("an export cannot be written: {e}")))?;
+    table.flush().map_err(|e| self::unwritable(&e))?;
     Ok(rows)
 }
 
@@ -281,7 +281,7 @@ impl<W: Write> Write for Hashed<W> {
 }
 
 fn unwritable(error: &std::io::Error) -> Fault {
-    Fault::new(format!("an export cannot be written: {error}"))
+    Fault::of_file(format!("an export cannot be written: {error}"), error)
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ impl ConnectionWorker {
         locks: Locks,
         attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let late = || Fault::new("database: a transaction took too long to be committed");
+        let late = || Fault::Overdue("database: a transaction took too long to be committed".to_owned());
         let mut last = late();
         self.held = false;
         for number in 0..ATTEMPTS {

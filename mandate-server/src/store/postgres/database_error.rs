@@ -88,6 +88,8 @@ fn fault(code: &SqlState, recovery: Recovery, message: String) -> Fault {
         Fault::Corrupt(message)
     } else if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) {
         Fault::Schema(message)
+    } else if recovery == Recovery::Locked {
+        Fault::Overdue(message)
     } else if recovery == Recovery::Reconnect {
         Fault::Unavailable(message)
     } else {

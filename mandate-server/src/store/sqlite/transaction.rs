@@ -147,7 +147,7 @@ impl Thread {
         (self.version, self.operated) = (version, operated);
         if foreign {
             tracing::warn!(
-                "a program that is no command of mandate-server has written to the database: the state is read again"
+                "a program that is no command of mandate-server has written to the database, or checkpointed it: the state is read again"
             );
             return Err(Fault::new("database: another program has written to it"));
         }
