@@ -7,22 +7,24 @@ mod walk;
 use std::thread;
 use std::time::Duration;
 
+use mandate_core::api_key::KeyClass;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 
 pub(crate) use self::stream::Resume;
 pub(crate) use self::walk::{Paging, Walk};
-use crate::credential::{Access, Class, VERSION_PATH};
+use crate::credential::{Access, Class, Hidden, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::fields;
 use crate::global::Global;
 use crate::http::{self, REQUEST_TIMEOUT, Transport};
 use crate::key_set::WELL_KNOWN;
 use crate::output::{Output, say};
 use crate::prompt;
 use crate::service::{Change, Service};
-use crate::style::LIVE;
+use crate::style::{LIVE, printable};
 
 /// The pauses before the second, third and fourth attempt, unless the service asks for another.
 const PAUSES: [Duration; 3] =
@@ -96,7 +98,35 @@ impl Client {
         if access.is_live() && prompt::is_seen() {
             say(&format!("{LIVE} LIVE {LIVE:#} {}\n", access.base));
         }
-        Self::with(access, idempotency_key, global.yes)
+        let client = Self::with(access, idempotency_key, global.yes)?;
+        client.say_what_is_hidden();
+        Ok(client)
+    }
+
+    /// Says that a variable's key is used in the place of a profile of the other class: one of the two sees less.
+    pub(crate) fn say_what_is_hidden(&self) {
+        let Some(Hidden { variable, profile, class }) = &self.access.hidden else { return };
+        let who = match self.access.key.class() {
+            KeyClass::Organization => "the organization".to_owned(),
+            KeyClass::Agent => self.own_agent().unwrap_or_else(|| "an agent".to_owned()),
+        };
+        let more = match class {
+            KeyClass::Organization => " for all",
+            KeyClass::Agent => "",
+        };
+        say(&format!(
+            "note: as {}, from {variable}; --profile {}{more}\n",
+            printable(&who),
+            printable(profile)
+        ));
+    }
+
+    /// The agent whose key this is. One attempt: the command works without the name.
+    fn own_agent(&self) -> Option<String> {
+        let query = [("limit", "1".to_owned())];
+        let reply = self.send(&Call::new(Method::GET, "/agents", &query, None)).ok()?;
+        let own = fields::items(&reply.body, "data")?;
+        fields::text(own.first()?, "id")
     }
 
     /// The client for a known access.

@@ -33,6 +33,19 @@ pub(crate) struct Access {
     pub(crate) key: ApiKey,
     /// The profile that the key is from, if any.
     pub(crate) profile: Option<String>,
+    /// What the key hides, if it is from the environment and either class will do.
+    pub(crate) hidden: Option<Hidden>,
+}
+
+/// A profile of the other class, which would be used without a variable.
+#[derive(Debug, Clone)]
+pub(crate) struct Hidden {
+    /// The variable with the key that is used.
+    pub(crate) variable: &'static str,
+    /// The name of the profile.
+    pub(crate) profile: String,
+    /// Its class.
+    pub(crate) class: KeyClass,
 }
 
 impl Access {
@@ -56,12 +69,16 @@ impl Access {
     ) -> Result<Option<Self>, Failure> {
         let profile = Chosen::new(global.profile.as_deref());
         if let Some(source) = &service.key_file {
-            return Ok(Some(Self { base, key: read(source, class)?, profile: None }));
+            return Ok(Some(Self { base, key: read(source, class)?, profile: None, hidden: None }));
         }
         if !profile.is_named()
-            && let Some(key) = from_environment(class)?
+            && let Some((variable, key)) = from_environment(class)?
         {
-            return Ok(Some(Self { base, key, profile: None }));
+            let hidden = match class {
+                Some(_) => None,
+                None => profile.hidden_by(&base, variable, &key),
+            };
+            return Ok(Some(Self { base, key, profile: None, hidden }));
         }
         let Some((name, address, key)) = profile.load()? else { return Ok(None) };
         if address != base {
@@ -76,7 +93,7 @@ impl Access {
                 "set {variable} to such a key, or choose another profile with --profile NAME; mandate profile list shows all"
             ))
         })?;
-        Ok(Some(Self { base, key, profile: Some(name) }))
+        Ok(Some(Self { base, key, profile: Some(name), hidden: None }))
     }
 
     /// Whether the key is for production.
@@ -98,6 +115,14 @@ impl<'a> Chosen<'a> {
     /// Whether the command line names it.
     fn is_named(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// Whether `key`, from `variable`, hides this profile, which is for the same address and of the other class. A
+    /// profile that cannot be read is not used, and hides nothing.
+    fn hidden_by(&self, base: &Address, variable: &'static str, key: &ApiKey) -> Option<Hidden> {
+        let (profile, address, own) = self.load().ok().flatten()?;
+        let class = own.class();
+        (address == *base && class != key.class()).then_some(Hidden { variable, profile, class })
     }
 
     /// Name, address and key.
@@ -140,8 +165,8 @@ fn variables(class: KeyClass) -> (&'static str, &'static str) {
     }
 }
 
-/// The key in the environment. If any class will do, the organization's is used first.
-fn from_environment(class: Class) -> Result<Option<ApiKey>, Failure> {
+/// The key in the environment, and its variable. If any class will do, the organization's is used first.
+fn from_environment(class: Class) -> Result<Option<(&'static str, ApiKey)>, Failure> {
     for sought in KeyClass::ALL.into_iter().filter(|sought| class.is_none_or(|class| class == *sought)) {
         let (direct, file) = variables(sought);
         match (variable(direct)?, variable(file)?) {
@@ -149,9 +174,13 @@ fn from_environment(class: Class) -> Result<Option<ApiKey>, Failure> {
                 return Err(Failure::new(Exit::Usage, format!("{direct} and {file} are both set"))
                     .next("unset one of them"));
             }
-            (Some(text), None) => return parse(without_line_break(&text), direct, Some(sought)).map(Some),
+            (Some(text), None) => {
+                let key = parse(without_line_break(&text), direct, Some(sought))?;
+                return Ok(Some((direct, key)));
+            }
             (None, Some(path)) => {
-                return read(&Source::File(Path::new(path.as_str()).to_owned()), Some(sought)).map(Some);
+                let key = read(&Source::File(Path::new(path.as_str()).to_owned()), Some(sought))?;
+                return Ok(Some((file, key)));
             }
             (None, None) => {}
         }

@@ -284,7 +284,11 @@ impl Examined {
             KeyClass::Organization => "/enforcement",
             KeyClass::Agent => "/agents",
         };
-        let body = match Client::with(access, None, true).and_then(|client| client.get(path, &[])) {
+        let asked = Client::with(access, None, true).and_then(|client| {
+            client.say_what_is_hidden();
+            client.get(path, &[])
+        });
+        let body = match asked {
             Ok(body) => body,
             Err(failure) => {
                 let next = failure.advice().unwrap_or("mandate login, with a key of the service");

@@ -136,7 +136,7 @@ impl Identity {
 
     /// Asks the service for the owner of the key and the mode.
     fn ask(client: &Client) -> Result<Self, Failure> {
-        let Access { base, key, profile } = client.access();
+        let Access { base, key, profile, .. } = client.access();
         let mut identity = Self::new(profile.clone(), base.to_string(), key);
         match key.class() {
             KeyClass::Organization => identity.mode = fields::text(&client.get("/enforcement", &[])?, "mode"),
@@ -166,7 +166,7 @@ impl Login {
         let asked = self.name.clone().or(global.profile.clone());
         let name = asked.unwrap_or_else(|| usual.to_owned());
         must_not_hide_another(&profiles, &name, &base, &key)?;
-        let access = Access { base: base.clone(), key, profile: Some(name.clone()) };
+        let access = Access { base: base.clone(), key, profile: Some(name.clone()), hidden: None };
         let client = Client::with(access, None, global.yes)?;
         let identity = Identity::ask(&client)?;
         let stored = Stored::new(base.to_string(), &client.access().key);
@@ -229,7 +229,7 @@ fn must_not_hide_another(
 
 /// Whether the service no longer accepts this key.
 fn is_refused(base: &Address, key: ApiKey) -> Result<bool, Failure> {
-    let client = Client::with(Access { base: base.clone(), key, profile: None }, None, true)?;
+    let client = Client::with(Access { base: base.clone(), key, profile: None, hidden: None }, None, true)?;
     Ok(Identity::ask(&client).is_err_and(|failure| failure.exit == Exit::Unauthorized))
 }
 

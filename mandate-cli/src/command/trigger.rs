@@ -200,7 +200,7 @@ impl SandboxClient {
     /// Lets a new agent request `amount`. Returns the answer.
     fn authorize(&mut self, amount: u32) -> Result<String, Failure> {
         let (_, key) = self.mandate(DAYS)?;
-        let access = Access { key, profile: None, ..self.client.access().clone() };
+        let access = Access { key, profile: None, hidden: None, ..self.client.access().clone() };
         let request = json!({"amount": amount, "currency": "USD", "recipient": "vendor:trigger", "category": "trigger"});
         let asked = Client::with(access, None, true)?.post("/authorizations", Some(&request.to_string()));
         let answer = again(asked)?;

@@ -60,6 +60,31 @@ fn a_profile_is_kept_for_its_owner_alone_and_used_from_then_on() {
 }
 
 #[test]
+fn a_key_in_the_environment_that_hides_a_profile_is_named() {
+    let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let agent = organization.agent("purchaser");
+    organization.agent("another");
+    run(home.path(), &["login", "--base-url", server.ready("base_url")], organization.client.key()).code(0);
+    let shell = |args: &[&str]| {
+        let mut command = mandate(args);
+        command.env("MANDATE_CONFIG_DIR", home.path().join("mandate"));
+        command.env("MANDATE_AGENT_KEY", agent.client.key()).stdin(Stdio::null());
+        Ran::from(command.output().unwrap())
+    };
+    let note = "note: as agt_purchaser, from MANDATE_AGENT_KEY; --profile sandbox for all\n";
+    for args in [&["agent", "list", "--json"][..], &["whoami"], &["api", "get", "/agents"], &["doctor"]] {
+        assert_eq!(shell(args).code(0).err.matches(note).count(), 1, "{args:?}");
+    }
+    let listed = |args: &[&str]| shell(args).code(0);
+    assert_eq!(listed(&["agent", "list", "--jq", "length"]).out, "1\n");
+    let all = listed(&["agent", "list", "--jq", "length", "--profile", "sandbox"]);
+    assert_eq!((all.out.as_str(), all.err.as_str()), ("2\n", ""));
+    // What only one of the two can do needs no note.
+    assert_eq!(listed(&["enforcement", "get", "--jq", ".mode"]).err, "");
+}
+
+#[test]
 fn a_key_that_the_service_does_not_take_is_not_kept() {
     let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
     let unknown = "sk_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
