@@ -106,6 +106,9 @@ impl Resource {
                 return Ok(Exit::Success);
             }
         }
+        if listing.is_empty() {
+            must_be_agent(client, walk.filters())?;
+        }
         let shown = listing.end()?;
         if walk.has_more() && !output.is_json() {
             say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
@@ -134,6 +137,19 @@ impl ListOptions {
     ) -> Result<Exit, Failure> {
         let client = Client::new(&self.service, global, resource.class)?;
         resource.list(&client, filters, &self.paging, output)
+    }
+}
+
+/// Fails if the filter on an agent names none that this key sees: a list of nothing would hide a misspelt name.
+pub(crate) fn must_be_agent(client: &Client, filters: &[(&'static str, String)]) -> Result<(), Failure> {
+    let Some((_, id)) = filters.iter().find(|(name, _)| *name == "agent") else { return Ok(()) };
+    match client.get(&format!("/agents/{id}"), &[]) {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            Err(Failure::new(Exit::NotFound, format!("there is no agent {id}"))
+                .next("mandate agent list shows those that this key sees"))
+        }
+        Err(failure) => Err(failure),
+        Ok(_) => Ok(()),
     }
 }
 
@@ -182,6 +198,11 @@ impl<'a> Listing<'a> {
         }
         self.shown = self.shown.saturating_add(items.len());
         Ok(!self.output.is_over())
+    }
+
+    /// Whether there was no object so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shown == 0
     }
 
     /// Ends the list. Returns how many objects there were.

@@ -14,7 +14,7 @@ use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::output::{Output, say};
-use crate::resource::{Filter, Listing, Resource, given};
+use crate::resource::{Filter, Listing, Resource, given, must_be_agent};
 
 /// How many objects the first request reads.
 const FIRST_LOOK: u32 = 100;
@@ -98,6 +98,9 @@ impl Following {
         }
         if walk.has_more() {
             seen.anchor = items.last().and_then(|item| fields::text(item.get(), id));
+        }
+        if items.is_empty() {
+            must_be_agent(client, walk.filters())?;
         }
         let items = seen.take_new(items, id, Instant::now());
         let skipped = items.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));

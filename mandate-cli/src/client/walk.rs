@@ -84,6 +84,11 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The filters of the list.
+    pub(crate) fn filters(&self) -> &[(&'static str, String)] {
+        &self.filters
+    }
+
     /// Whether more objects follow.
     pub(crate) fn has_more(&self) -> bool {
         !matches!(self.from, From::End)

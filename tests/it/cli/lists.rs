@@ -49,6 +49,11 @@ fn filters_choose_mandates_and_escrows() {
     assert_eq!(mandates(&["--status", "revoked", "--agent", "agt_one"]), slice::from_ref(one));
     assert!(mandates(&["--status", "revoked", "--agent", "two"]).is_empty());
     shell.run(&["mandate", "list", "--status", "gone"]).code(2);
+    for noun in [&["decision", "list"][..], &["decision", "tail"], &["mandate", "list"]] {
+        let ran = shell.run(&[noun, &["--agent", "nosuch"]].concat()).code(33);
+        assert!(ran.err.contains("there is no agent agt_nosuch"), "{ran:?}");
+        shell.get(&[noun, &["--agent", "two", "--json"]].concat());
+    }
     assert_eq!(&shell.get(&["agent", "show", "one", "--jq", ".mandate"]), one, "revoked or not, it governs");
     assert!(shell.get(&["agent", "show", "one"]).contains(one.as_str()));
 
