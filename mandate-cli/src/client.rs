@@ -197,7 +197,7 @@ impl Client {
     /// The failure for an answer other than 2xx.
     pub(crate) fn failed(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let refused = self.refused(call, reply);
-        if call.is_post() { self.with_idempotency_key(refused) } else { refused }
+        self.repeatable(call, refused, reply.is_repeated)
     }
 
     /// The issuer that the service names: the address to which it redirects a request for the key set. None
@@ -227,10 +227,21 @@ impl Client {
                 Ok(Reply { is_repeated, ..reply })
             }
             Err(e) => {
+                let is_final = e.is_no_tls() || e.is_untrusted() || e.is_unknown_host();
                 let failure = self.unreachable(call, &e);
-                Err(if call.is_post() { self.with_idempotency_key(failure) } else { failure })
+                Err(if is_final && !is_repeated {
+                    failure
+                } else {
+                    self.repeatable(call, failure, is_repeated)
+                })
             }
         }
+    }
+
+    /// Adds the idempotency key of a change that may do better the next time, or that may have taken effect.
+    fn repeatable(&self, call: &Call<'_>, failure: Failure, is_repeated: bool) -> Failure {
+        let makes_sense = failure.can_pass() || is_repeated;
+        if call.is_post() && makes_sense { self.with_idempotency_key(failure) } else { failure }
     }
 
     /// Adds the key with which the request can be repeated.

@@ -19,7 +19,7 @@ impl Client {
             .with_answer(&reply.body);
         match exit {
             Exit::InvalidRequest if call.is_post() => {
-                failure.next("correct what the message names; a changed request needs a new idempotency key")
+                failure.next("correct what the message names; with --idempotency-key, give the changed request a new one")
             }
             Exit::InvalidRequest => failure.next("correct what the message names"),
             Exit::Unauthorized => failure.next(
