@@ -29,12 +29,12 @@ mod service;
 mod style;
 mod table;
 mod tail;
+mod usage;
 mod value;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use mandate_core::api_key::masked;
 
 use crate::args::Args;
 use crate::global::Colour;
@@ -43,8 +43,7 @@ use crate::output::{Output, say};
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(e) if e.use_stderr() => return refused(&e),
-        Err(help) => help.exit(),
+        Err(error) => return usage::end(error).into(),
     };
     match args.global.color {
         Colour::Auto => {}
@@ -60,10 +59,4 @@ fn main() -> ExitCode {
     };
     let exit = command::run(&args, &mut output).unwrap_or_else(|failure| output.failure(&failure));
     output.finish(exit).into()
-}
-
-/// Says what is wrong with the command line, which may hold an API key.
-fn refused(error: &clap::Error) -> ExitCode {
-    say(&masked(&error.render().ansi().to_string()));
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -90,6 +90,25 @@ fn output_that_is_lost_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut command = mandate(&["completions", "bash"]);
     Ran::from(command.stdout(full).stderr(Stdio::piped()).output().unwrap()).code(3);
+    for args in [&["--help"][..], &["--version"], &["decision", "list", "--help"], &["help", "verify"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ran = mandate(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        Ran::from(ran).code(3).says("standard output cannot be written");
+    }
+}
+
+#[test]
+fn a_field_without_its_equals_sign_gets_a_tip() {
+    for args in [
+        &["decision", "list", "--json", "id"][..],
+        &["whoami", "--json", "id"],
+        &["agent", "create", "a", "--json", "id"],
+        &["mandate", "show", "--json", "id"],
+    ] {
+        let ran = run(args).code(2).says("join them with an equals sign: '--json=id'");
+        assert_eq!(ran.err.matches("tip").count(), 1, "{}", ran.err);
+    }
+    assert!(!run(&["decision", "list", "id"]).code(2).err.contains("--json=id"));
 }
 
 #[test]
