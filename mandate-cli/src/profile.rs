@@ -44,6 +44,9 @@ pub(crate) struct Lock {
 pub(crate) struct Profile {
     /// The service's address, which ends in `/v1`.
     pub(crate) base_url: String,
+    /// The issuer that the service named at the login, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) issuer: Option<String>,
     key: Zeroizing<String>,
 }
 
@@ -54,8 +57,8 @@ impl std::fmt::Debug for Profile {
 }
 
 impl Profile {
-    pub(crate) fn new(base_url: String, key: &ApiKey) -> Self {
-        Self { base_url, key: Zeroizing::new(key.expose().to_owned()) }
+    pub(crate) fn new(base_url: String, issuer: Option<String>, key: &ApiKey) -> Self {
+        Self { base_url, issuer, key: Zeroizing::new(key.expose().to_owned()) }
     }
 
     /// The key.
@@ -133,6 +136,19 @@ impl Profiles {
         let named = variable("MANDATE_PROFILE")?.map(|name| name.to_string());
         Ok(named.or_else(|| self.current.clone()))
     }
+}
+
+/// The issuer of the profile that applies: the one `asked` for, the environment's, or the current one. None if the
+/// environment names another service than the profile's.
+pub(crate) fn issuer(asked: Option<&str>) -> Result<Option<String>, Failure> {
+    let profiles = Profiles::load()?;
+    let Some(name) = profiles.chosen(asked)? else { return Ok(None) };
+    let profile = profiles.named(&name)?;
+    let elsewhere = match asked {
+        Some(_) => None,
+        None => variable("MANDATE_BASE_URL")?.filter(|base| base.as_str() != profile.base_url),
+    };
+    Ok(if elsewhere.is_some() { None } else { profile.issuer.clone() })
 }
 
 /// A profile's name: letters, digits, and a few signs that need no quotes.

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
 use crate::http::{self, Address, REQUEST_TIMEOUT, Transport};
-use crate::key_set::{max_age_seconds, parse, published_at};
+use crate::key_set::{in_use, max_age_seconds, parse, published_at};
 use crate::output::Output;
 use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
@@ -40,7 +40,7 @@ Examples:
 Exit codes:
   0 nothing failed    25 a check failed    2 usage")]
 pub(crate) struct Doctor {
-    /// The issuer whose key set is checked [env: MANDATE_ISSUER]
+    /// The issuer whose key set is checked [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
 
@@ -97,7 +97,7 @@ impl Doctor {
     pub(crate) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let mut examined = Examined::default();
         self.api(global, &mut examined);
-        self.verdicts(&mut examined)?;
+        self.verdicts(global, &mut examined)?;
         self.docs(&mut examined)?;
         if !examined.is_clock_known {
             let next = "compare it with another clock; given --issuer or --base-url, doctor compares it";
@@ -154,9 +154,9 @@ impl Doctor {
     }
 
     /// Checks the issuer's key set.
-    fn verdicts(&self, examined: &mut Examined) -> Result<(), Failure> {
-        let Some(issuer) = given(self.issuer.as_deref(), "MANDATE_ISSUER")? else {
-            let next = "pass --issuer URL, or set MANDATE_ISSUER";
+    fn verdicts(&self, global: &Global, examined: &mut Examined) -> Result<(), Failure> {
+        let Some(issuer) = in_use(self.issuer.as_deref(), global)? else {
+            let next = "mandate login, pass --issuer URL, or set MANDATE_ISSUER";
             examined.warn("verdicts", "no issuer is named", next);
             return Ok(());
         };

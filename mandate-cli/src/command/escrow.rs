@@ -130,7 +130,7 @@ impl Escrow {
                 let filters = vec![("state", state.as_ref().map(ToString::to_string))];
                 list.run(&ESCROWS, filters, global, output)
             }
-            Self::Contract(args) => args.run(output),
+            Self::Contract(args) => args.run(global, output),
             Self::Show { id, service } => ESCROWS.get(service, id, global, output),
             Self::Create { decision, condition, refund_after, arbiter, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;

@@ -53,7 +53,7 @@ pub(crate) struct Listen {
     /// The port on 127.0.0.1; 0 chooses a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// The expected issuer [env: MANDATE_ISSUER]
+    /// The expected issuer [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
@@ -153,7 +153,7 @@ impl Listen {
             .then(|| Client::new(&self.service, global, Some(KeyClass::Organization)))
             .transpose()?;
         let listener = Listener {
-            issuer: Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?,
+            issuer: Issuer::find(self.issuer.as_deref(), self.jwks.as_deref(), global)?,
             leeway: self.leeway,
             environment: client.as_ref().map(|client| client.access().key.kind()),
             forward: self.forward_to.clone().map(Forward::new).transpose()?,

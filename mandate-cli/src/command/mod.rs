@@ -47,9 +47,9 @@ const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     let Args { global, command } = args;
     match command {
-        Command::Verify(args) => verify::run(args, output),
+        Command::Verify(args) => verify::run(args, global, output),
         Command::Inspect(args) => inspect::run(args, output),
-        Command::Audit(args) => audit::run(args, output),
+        Command::Audit(args) => audit::run(args, global, output),
         Command::Simulate(args) => simulate::run(args, output),
         Command::Report(args) => report::run(args, output),
         Command::Jwks(args) => jwks::run(args, output),

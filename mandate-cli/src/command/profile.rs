@@ -14,6 +14,7 @@ use crate::fields;
 use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
+use crate::key_set::in_use;
 use crate::output::{Output, say};
 use crate::profile::{Profile as Stored, Profiles, name};
 use crate::prompt;
@@ -90,6 +91,8 @@ struct Identity {
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<bool>,
     base_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
     environment: &'static str,
     class: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +115,7 @@ const IDENTITY: Resource = Resource {
     lines: &[
         whole("profile", "name"),
         text("address", "base_url"),
+        text("issuer", "issuer"),
         environment("environment", "environment"),
         text("key of", "class"),
         whole("agent", "agent"),
@@ -127,6 +131,7 @@ impl Identity {
             name,
             current: None,
             base_url,
+            issuer: None,
             environment: key.kind().as_str(),
             class,
             agent: None,
@@ -168,8 +173,9 @@ impl Login {
         must_not_hide_another(&profiles, &name, &base, &key)?;
         let access = Access { base: base.clone(), key, profile: Some(name.clone()), hidden: None };
         let client = Client::with(access, None, global.yes)?;
-        let identity = Identity::ask(&client)?;
-        let stored = Stored::new(base.to_string(), &client.access().key);
+        let mut identity = Identity::ask(&client)?;
+        identity.issuer = client.issuer().filter(|text| text.parse::<Address>().is_ok());
+        let stored = Stored::new(base.to_string(), identity.issuer.clone(), &client.access().key);
         profiles.profiles.insert(name.clone(), stored);
         profiles.current = Some(name);
         let path = profiles.save(&lock)?;
@@ -236,7 +242,11 @@ fn is_refused(base: &Address, key: ApiKey) -> Result<bool, Failure> {
 impl Whoami {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let client = Client::new(&self.service, global, None)?;
-        IDENTITY.show(&Identity::ask(&client)?.json()?, output)
+        let mut identity = Identity::ask(&client)?;
+        if identity.name.is_some() {
+            identity.issuer = in_use(None, global)?;
+        }
+        IDENTITY.show(&identity.json()?, output)
     }
 }
 

@@ -13,8 +13,10 @@ use mandate_core::jwt::Unverified;
 
 use crate::environment::{self, variable};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::http::{self, Address, REQUEST_TIMEOUT};
 use crate::input::Source;
+use crate::profile;
 
 /// The path at which an issuer publishes its keys.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/jwks.json";
@@ -68,10 +70,11 @@ pub(crate) struct Fetched {
 }
 
 impl Issuer {
-    /// The issuer from options and environment. An option overrides the environment, and an issuer's own key
-    /// set overrides a variable's.
-    pub(crate) fn find(issuer: Option<&str>, jwks: Option<&str>) -> Result<Self, Failure> {
-        let keys = match (jwks, issuer) {
+    /// The issuer from options, environment and profile. An option or a named profile overrides the environment, which
+    /// overrides the current profile, and an issuer's own key set overrides a variable's.
+    pub(crate) fn find(issuer: Option<&str>, jwks: Option<&str>, global: &Global) -> Result<Self, Failure> {
+        let issuer = nearest(issuer, global)?;
+        let keys = match (jwks, &issuer) {
             (Some(text), _) => Some(Place::read(text)?),
             (None, Some(_)) => None,
             (None, None) => variable("MANDATE_JWKS")?.map(|text| Place::read(&text)).transpose()?,
@@ -82,19 +85,25 @@ impl Issuer {
                 let keys = Place::Url(address(&name)?.join(WELL_KNOWN));
                 Ok(Self::of(name, keys))
             }
-            (None, Some(keys)) => match keys.publisher() {
+            (None, Some(keys)) => match keys.publisher().map_or_else(|| of_profile(global), |name| Ok(Some(name)))? {
                 Some(name) => Ok(Self::of(name, keys)),
                 None => Err(Failure::new(Exit::Usage, "the issuer that the token must name is not known")
                     .next("pass --issuer URL, or set MANDATE_ISSUER")),
             },
-            (None, None) => Err(Failure::new(Exit::Usage, "neither the issuer nor its key set is known")
-                .next("pass --issuer URL (its keys are then fetched), or --issuer URL and --jwks FILE to stay offline")),
+            (None, None) => match of_profile(global)? {
+                Some(name) => {
+                    let keys = Place::Url(address(&name)?.join(WELL_KNOWN));
+                    Ok(Self::of(name, keys))
+                }
+                None => Err(Failure::new(Exit::Usage, "neither the issuer nor its key set is known")
+                    .next("pass --issuer URL (its keys are then fetched), or --issuer URL and --jwks FILE to stay offline")),
+            },
         }
     }
 
     /// The issuer with its pinned keys.
-    pub(crate) fn pinned(issuer: Option<&str>) -> Result<Self, Failure> {
-        named(issuer)?.map(|name| Self::of(name, Place::Pinned)).ok_or_else(|| {
+    pub(crate) fn pinned(issuer: Option<&str>, global: &Global) -> Result<Self, Failure> {
+        in_use(issuer, global)?.map(|name| Self::of(name, Place::Pinned)).ok_or_else(|| {
             Failure::new(Exit::Usage, "the issuer whose keys are pinned is not known")
                 .next("pass --issuer URL, or set MANDATE_ISSUER; `mandate jwks list` shows what is pinned")
         })
@@ -210,9 +219,30 @@ impl Place {
     }
 }
 
-fn named(issuer: Option<&str>) -> Result<Option<String>, Failure> {
+/// The name of the issuer from options, environment and profile, if it is known.
+pub(crate) fn in_use(issuer: Option<&str>, global: &Global) -> Result<Option<String>, Failure> {
+    match named(nearest(issuer, global)?)? {
+        Some(name) => Ok(Some(name)),
+        None => of_profile(global),
+    }
+}
+
+/// The issuer that the command line names: itself, or by its profile.
+fn nearest(issuer: Option<&str>, global: &Global) -> Result<Option<String>, Failure> {
     match issuer {
         Some(name) => Ok(Some(name.to_owned())),
+        None if global.profile.is_some() => of_profile(global),
+        None => Ok(None),
+    }
+}
+
+fn of_profile(global: &Global) -> Result<Option<String>, Failure> {
+    profile::issuer(global.profile.as_deref())
+}
+
+fn named(issuer: Option<String>) -> Result<Option<String>, Failure> {
+    match issuer {
+        Some(name) => Ok(Some(name)),
         None => Ok(variable("MANDATE_ISSUER")?.map(|text| text.to_string())),
     }
 }

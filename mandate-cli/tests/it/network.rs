@@ -163,8 +163,11 @@ fn a_key_that_is_still_good_is_not_written_over() {
     let mode = ("200 OK", r#"{"mode":"observe"}"#);
     let refused = error("unauthorized");
     let refused = ("401 Unauthorized", refused.as_str());
+    // The service names no issuer.
+    let issuer = ("404 Not Found", "");
     // All logins are to one address, so that they are about one service.
-    let service = Service::new(&[mode, mode, mode, mode, refused, mode, mode]);
+    let service =
+        Service::new(&[mode, issuer, mode, issuer, mode, mode, issuer, refused, mode, issuer, mode, issuer]);
     let login = |byte, more: &[&str]| {
         let (path, _) = key(byte);
         let mut command = mandate(&[&["login", "--key-file", path.to_str().unwrap()], more].concat());
@@ -184,7 +187,7 @@ fn a_key_that_is_still_good_is_not_written_over() {
     login(3, &[]).code(0);
     assert!(!holds(1) && holds(2) && holds(3));
     login(4, &["third"]).code(0);
-    assert_eq!(service.requests().len(), 7);
+    assert_eq!(service.requests().len(), 12);
 }
 
 #[test]
@@ -193,7 +196,8 @@ fn of_logins_at_a_time_none_is_lost() {
     let path = folder.path().join("key");
     private_file(&path, &organization_key());
     let count = 8;
-    let service = Service::new(&vec![("200 OK", r#"{"mode":"observe"}"#); count]);
+    // Each asks for the mode, and for the issuer.
+    let service = Service::new(&vec![("200 OK", r#"{"mode":"observe"}"#); 2 * count]);
     let logins: Vec<_> = (0..count)
         .map(|number| {
             let name = format!("p{number}");

@@ -8,7 +8,7 @@ use mandate_core::EventKind;
 use serde_json::{Value, json};
 
 use super::Shell;
-use crate::harness::{Client, DEADLINE, Organization, TestServer};
+use crate::harness::{Client, DEADLINE, Organization, Ran, TestServer, mandate, terms};
 
 /// `mandate listen`, and what it prints: a line of JSON for each event, unless a format is asked for.
 struct Listening {
@@ -21,8 +21,10 @@ struct Listening {
 impl Listening {
     fn start(server: &TestServer, organization: &Organization, args: &[&str]) -> Self {
         let shell = Shell::new(server, organization);
-        let mut command =
-            shell.command(&[&["listen", "--issuer", server.ready("verdicts_url")], args].concat());
+        Self::of(shell.command(&[&["listen", "--issuer", server.ready("verdicts_url")], args].concat()))
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, mut err) =
             (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
@@ -350,4 +352,43 @@ fn people_read_a_line_for_each_event() {
     let replayed = shell.get(&["replay", file, "--forward-to", &listening.url, "--format", "table"]);
     assert_eq!(replayed, format!("ping                       {event}  200"));
     assert!(listening.interrupt().contains("came again"));
+}
+
+#[test]
+fn a_profile_knows_its_issuer() {
+    let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let (organization, issuer) = (server.demo(), server.ready("verdicts_url"));
+    let typed = |args: &[&str]| {
+        let mut command = mandate(args);
+        command.env("MANDATE_CONFIG_DIR", home.path().join("mandate")).current_dir(home.path());
+        command
+    };
+    let ran = |command: &mut Command| Ran::with_stdin(command, organization.client.key().as_bytes());
+    let get = |args: &[&str]| ran(&mut typed(args)).code(0).out.trim_end().to_owned();
+    get(&["login", "--base-url", server.ready("base_url")]);
+    assert_eq!(get(&["whoami", "--jq", ".issuer"]), issuer);
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hooks = format!("http://{}/hooks", receiver.local_addr().unwrap());
+    let mut command = typed(&["listen", "--register", "--forward-to", &hooks]);
+    command.stdin(Stdio::null());
+    let mut listening = Listening::of(command);
+    let agent = organization.buyer("buyer");
+    let token = agent.ask(40).text("/verdict_token");
+    let verify = ["verify", &token, "--allow-sandbox", "--json=valid"];
+    assert_eq!(get(&verify), r#"{"valid":true}"#);
+    organization.client.act(&format!("/mandates/{}/revoke", organization.mandate(&terms(&agent.id))));
+    take(&receiver, 204);
+    assert!(listening.event()["event"].is_string());
+    assert!(get(&["doctor"]).contains(&format!("{issuer}/.well-known/jwks.json answers")));
+    let export = get(&["export", "create", "--jq", ".export"]);
+    assert!(get(&["export", "download", &export, "-o", "all.ndjson"]).contains(issuer));
+    get(&["audit", "all.ndjson"]);
+
+    // What is named nearer wins, and an address of another service makes the profile's issuer another's.
+    let elsewhere = [("MANDATE_ISSUER", "http://127.0.0.1:9")];
+    assert_eq!(ran(typed(&verify).envs(elsewhere)).code, Some(19));
+    ran(typed(&[&verify[..], &["--profile", "sandbox"]].concat()).envs(elsewhere)).code(0);
+    ran(typed(&[&verify[..], &["--issuer", issuer]].concat()).envs(elsewhere)).code(0);
+    let another = [("MANDATE_BASE_URL", "http://127.0.0.1:9/v1")];
+    assert!(ran(typed(&verify).envs(another)).code(2).err.contains("the issuer nor its key set is known"));
 }

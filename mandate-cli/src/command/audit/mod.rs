@@ -24,6 +24,7 @@ use self::trailer::Trailer;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Header, History, Mandates, Prologue, Raw, Reader};
+use crate::global::Global;
 use crate::input::Source;
 use crate::key_set::{Issuer, document, parse, published_at};
 use crate::lines::unreadable;
@@ -61,7 +62,7 @@ pub(crate) struct Audit {
     #[arg(value_name = "EXPORT|-", value_parser = source, required = true)]
     exports: Vec<Source>,
 
-    /// The issuer that signed; repeat it if the issuer has had several addresses [env: MANDATE_ISSUER]
+    /// The issuer that signed; repeat it if the issuer has had several addresses [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     issuer: Vec<String>,
 
@@ -187,8 +188,8 @@ struct Whole<'a> {
     summary: Summary,
 }
 
-pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
-    let (issuers, keys) = keys(args)?;
+pub(crate) fn run(args: &Audit, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    let (issuers, keys) = keys(args, global)?;
     let parts = Part::open_all(&args.exports)?;
     let header = parts::spanning(&parts);
     let mut whole = Whole::new(header.as_ref());
@@ -264,13 +265,13 @@ fn audit(
 }
 
 /// The accepted issuers, and all their keys.
-fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
+fn keys(args: &Audit, global: &Global) -> Result<(Vec<String>, KeySet), Failure> {
     if args.exports.contains(&Source::Stdin) && args.jwks.iter().any(|place| place == "-") {
         return Err(super::both_from_standard_input("the key set", "the export"));
     }
     let mut issuers = args.issuer.clone();
     if issuers.is_empty() {
-        issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str))?.name);
+        issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str), global)?.name);
     }
     let mut places = args.jwks.clone();
     if places.is_empty() {

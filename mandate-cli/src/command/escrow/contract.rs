@@ -7,6 +7,7 @@ use mandate_core::jwt::Unverified;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::http::{self, Address, REQUEST_TIMEOUT};
 use crate::key_set::Issuer;
 use crate::output::{Output, warn};
@@ -44,7 +45,7 @@ pub(crate) struct Contract {
     /// The contract's address, 64 hexadecimal digits
     #[arg(value_parser = address)]
     address: String,
-    /// The expected issuer [env: MANDATE_ISSUER]
+    /// The expected issuer [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
@@ -64,8 +65,8 @@ fn address(text: &str) -> Result<String, &'static str> {
 }
 
 impl Contract {
-    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?;
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref(), global)?;
         let host: Address = issuer.name.parse().map_err(|why| {
             Failure::new(Exit::Usage, format!("contracts are not read from `{}`: {why}", issuer.name))
         })?;

@@ -22,7 +22,7 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
 use crate::http::Response;
-use crate::key_set::Issuer;
+use crate::key_set::{Issuer, in_use};
 use crate::output::{Output, warn};
 use crate::service::Service;
 use crate::style::printable;
@@ -56,7 +56,7 @@ pub(crate) struct Download {
     /// The output file [default: the export's id, with .ndjson or .csv]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The issuer that must have signed the trailer [default: the service's issuer] [env: MANDATE_ISSUER]
+    /// The issuer that must have signed the trailer [default: the service's issuer] [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
@@ -84,7 +84,7 @@ impl Download {
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let record = self.await_record(&client)?;
         let format = fields::text(&record, "format").unwrap_or_default();
-        let trusted = if format == "csv" { None } else { self.trusted(&client)? };
+        let trusted = if format == "csv" { None } else { self.trusted(&client, global)? };
         let file = self.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.{format}", self.id)));
         refuse_if_there(&file)?;
         let part = part_of(&file);
@@ -121,16 +121,18 @@ impl Download {
         Ok(Exit::Success)
     }
 
-    /// The issuer that was named; otherwise the one that the service names.
-    fn trusted(&self, client: &Client) -> Result<Option<Trusted>, Failure> {
+    /// The issuer that was named, the one of the profile, or else the one that the service names.
+    fn trusted(&self, client: &Client, global: &Global) -> Result<Option<Trusted>, Failure> {
         let kind = client.access().key.kind();
         let is_named = self.issuer.is_some() || self.jwks.is_some() || variable("MANDATE_ISSUER")?.is_some();
         if is_named {
-            let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?;
+            let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref(), global)?;
             return Ok(Some(Trusted { issuer, kind, is_named }));
         }
-        let Some(name) = client.issuer() else { return Ok(None) };
-        Ok(Some(Trusted { issuer: Issuer::find(Some(&name), None)?, kind, is_named }))
+        // A key from elsewhere may be for another service than the profile's.
+        let known = if client.access().profile.is_some() { in_use(None, global)? } else { None };
+        let Some(name) = known.or_else(|| client.issuer()) else { return Ok(None) };
+        Ok(Some(Trusted { issuer: Issuer::find(Some(&name), None, global)?, kind, is_named }))
     }
 
     /// The record, once the export is ready.

@@ -10,6 +10,7 @@ use super::check::{Verified, Verifier, Wanted, claim};
 use super::report::{Refusal, Report};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::input::Source;
 use crate::key_set::Issuer;
 use crate::lines::{Line, Lines, unreadable};
@@ -33,9 +34,14 @@ struct InputLine {
     wanted: Wanted,
 }
 
-pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) fn run(
+    args: &Verify,
+    source: &Source,
+    global: &Global,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     output.only_lines()?;
-    let issuer = super::issuer(args)?;
+    let issuer = super::issuer(args, global)?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
     // A key set that cannot be fetched is reported once, not on each line.

@@ -14,6 +14,7 @@ pub(crate) use self::report::SANDBOX;
 use self::report::{Refusal, Report};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::input::Source;
 use crate::key_set::Issuer;
 use crate::nonce_store::FileNonces;
@@ -49,7 +50,7 @@ pub(crate) struct Verify {
     #[arg(long, conflicts_with_all = ["amount", "currency", "recipient", "mandate"])]
     pub(crate) event: bool,
 
-    /// The issuer that the token must name [env: MANDATE_ISSUER]
+    /// The issuer that the token must name [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]
     pub(crate) issuer: Option<String>,
 
@@ -119,11 +120,11 @@ Exit codes:
   15 not a verdict    16 not `allow`    17 amount, currency, recipient or mandate differ
   18 replayed    19 no key set    22 of a sandbox    2 usage    3 file cannot be read or written";
 
-pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Verify, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(source) = &args.tokens {
-        return many::run(args, source, output);
+        return many::run(args, source, global, output);
     }
-    match one(args) {
+    match one(args, global) {
         Ok(report) => {
             let used_up = report.claimed().filter(|_| report.is_valid());
             let used_up = used_up.map(|nonce| format!("{nonce}: ask for a new verdict"));
@@ -151,21 +152,21 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
     }
 }
 
-fn issuer(args: &Verify) -> Result<Issuer, Failure> {
+fn issuer(args: &Verify, global: &Global) -> Result<Issuer, Failure> {
     let reads_tokens = args.tokens == Some(Source::Stdin) || args.token.as_deref() == Some("-");
     if reads_tokens && args.jwks.as_deref() == Some("-") {
         return Err(super::both_from_standard_input("the key set", "what is verified"));
     }
     if args.pinned {
-        Issuer::pinned(args.issuer.as_deref())
+        Issuer::pinned(args.issuer.as_deref(), global)
     } else {
-        Issuer::find(args.issuer.as_deref(), args.jwks.as_deref())
+        Issuer::find(args.issuer.as_deref(), args.jwks.as_deref(), global)
     }
 }
 
 /// Makes all checks of one token, up to the first that fails.
-fn one(args: &Verify) -> Result<Report, Failure> {
-    let issuer = issuer(args)?;
+fn one(args: &Verify, global: &Global) -> Result<Report, Failure> {
+    let issuer = issuer(args, global)?;
     let token = super::token(args.token.as_deref().unwrap_or_default())?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
