@@ -147,10 +147,22 @@ impl Client {
         &self.access
     }
 
-    /// Asks a person at a terminal to confirm `change` in a live environment. Scripts are not asked.
+    /// Asks a person at a terminal to confirm `change` in a live environment. Without a terminal, only `--yes`
+    /// confirms it. An agent's own change is what the program is for: its script is not asked.
     pub(crate) fn confirm(&self, change: &str) -> Result<(), Failure> {
-        if !self.access.is_live() || self.unasked || !prompt::can_ask() {
+        if !self.access.is_live() || self.unasked {
             return Ok(());
+        }
+        if !prompt::can_ask() {
+            return match self.access.key.class() {
+                KeyClass::Agent => Ok(()),
+                KeyClass::Organization => {
+                    let why = format!("a change in a live environment is not confirmed: {change}");
+                    Err(Failure::new(Exit::Declined, why)
+                        .note("sent", "nothing")
+                        .next("there is no terminal to ask at: confirm with --yes"))
+                }
+            };
         }
         if prompt::confirm(&format!("LIVE: {change}?"))? {
             return Ok(());

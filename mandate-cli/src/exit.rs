@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A file or a standard stream could not be read or written.
     Io = 3,
-    /// A person was asked, and did not confirm. Nothing was done.
+    /// The change was not confirmed. Nothing was done.
     Declined = 4,
 
     /// The token is not a well-formed verdict token.

@@ -32,7 +32,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
     pub(crate) profile: Option<String>,
 
-    /// Do not ask for confirmation before a change in a live environment
+    /// Confirm a change in a live environment; needed without a terminal
     #[arg(long, global = true, display_order = 104)]
     pub(crate) yes: bool,
 

@@ -201,7 +201,7 @@ fn a_live_answer_is_confirmed_and_ctrl_c_restores_the_terminal() {
 }
 
 #[test]
-fn a_live_change_is_asked_about_at_a_terminal_and_not_elsewhere() {
+fn a_live_change_is_asked_about_at_a_terminal_and_wants_yes_elsewhere() {
     let server = TestServer::start();
     let organization = server.demo();
     let args = ["enforcement", "set", "enforce"];
@@ -219,10 +219,16 @@ fn a_live_change_is_asked_about_at_a_terminal_and_not_elsewhere() {
     assert_eq!(terminal.end(), 0);
     assert_eq!(mode(), "enforce");
     let set = ["enforcement", "set", "observe"];
-    let mut command = crate::harness::mandate(&set);
-    command.env("MANDATE_BASE_URL", server.ready("base_url"));
-    command.env("MANDATE_ORGANIZATION_KEY", organization.live.key());
-    assert!(command.status().unwrap().success(), "a script is not asked");
+    let script = |args: &[&str]| {
+        let mut command = crate::harness::mandate(args);
+        command.env("MANDATE_BASE_URL", server.ready("base_url"));
+        command.env("MANDATE_ORGANIZATION_KEY", organization.live.key());
+        crate::harness::Ran::from(command.output().unwrap())
+    };
+    let refused = script(&set).code(4);
+    assert!(refused.err.contains("confirm with --yes"), "{refused:?}");
+    assert_eq!(mode(), "enforce");
+    script(&[&set[..], &["--yes"]].concat()).code(0);
     assert_eq!(mode(), "observe");
 }
 

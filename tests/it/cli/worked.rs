@@ -62,7 +62,12 @@ impl Reader<'_> {
         let newest = |path: &str, at: &str| live.get(path).json().pointer(at).cloned().unwrap_or_default();
         let word = |value: Value| value.as_str().unwrap_or("none").to_owned();
         let token = self.folder.join("token.txt");
-        command
+        // A reader at a terminal confirms each change in production.
+        let confirmed = match command.strip_prefix("mandate ") {
+            Some(rest) => format!("mandate --yes {rest}"),
+            None => command.to_owned(),
+        };
+        confirmed
             .replace("https://verdicts.example.com", self.server.ready("verdicts_url"))
             .replace("\"$TOKEN\"", &format!("\"$(cat {})\"", token.display()))
             .replace("mnd_01kjmr9s000000000000000002", &word(newest("/mandates", "/data/0/id")))
