@@ -35,6 +35,60 @@ pub(crate) fn items<'a>(json: &'a str, path: &str) -> Option<Vec<&'a str>> {
     Some(items.into_iter().map(RawValue::get).collect())
 }
 
+/// The members, by the first name of their paths, that some objects of the service have and others lack.
+const OPTIONAL: [&str; 30] = [
+    "agent",
+    "arbiter",
+    "data",
+    "decision",
+    "deliveries",
+    "denials",
+    "escrow",
+    "governed_until",
+    "incomplete_since",
+    "issuer",
+    "limits",
+    "mandate",
+    "mode",
+    "name",
+    "next_cursor",
+    "per_month",
+    "reason",
+    "remaining",
+    "replaced_by",
+    "review",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "rows",
+    "settlement",
+    "sha256",
+    "status",
+    "supersedes",
+    "verdict_token",
+    "webhook",
+];
+
+/// The first of `paths` that is in none of `objects`, and is not optional.
+pub(crate) fn unknown<'a>(objects: &[&str], paths: &'a [String]) -> Option<&'a str> {
+    let is_there = |path: &str| objects.iter().any(|json| has(json, path));
+    let is_optional = |path: &str| OPTIONAL.iter().any(|name| path.split('.').next() == Some(name));
+    paths.iter().map(String::as_str).find(|path| !is_there(path) && !is_optional(path))
+}
+
+/// Whether there is a member at `path`, `null` or not.
+fn has(json: &str, path: &str) -> bool {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let parent = if parent.is_empty() { Some(json) } else { at(json, parent) };
+    parent.is_some_and(|parent| names(parent).iter().any(|there| there == name))
+}
+
+/// The names of the members of an object.
+pub(crate) fn names(json: &str) -> Vec<String> {
+    let members: Members<'_> = serde_json::from_str(json).unwrap_or_default();
+    members.into_keys().map(Cow::into_owned).collect()
+}
+
 /// An object with the values at `paths`, named by their paths, and `null` for absent ones. For an array, one
 /// for each element.
 pub(crate) fn select(json: &str, paths: &[String]) -> String {
@@ -67,6 +121,17 @@ mod tests {
         for absent in ["none", "nothing", "jti.more", ""] {
             assert_eq!(at(DECISION, absent), None, "{absent}");
         }
+    }
+
+    #[test]
+    fn a_name_is_known_if_an_object_has_it_or_may_have_it() {
+        let named = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(|&path| path.to_owned()).collect();
+            unknown(&["{}", DECISION], &paths).map(str::to_owned)
+        };
+        assert_eq!(named(&["jti", "request.amount", "none", "review.id", "verdict_token"]), None);
+        assert_eq!(named(&["jti", "nosuch"]).as_deref(), Some("nosuch"));
+        assert_eq!(named(&["request.nosuch"]).as_deref(), Some("request.nosuch"));
     }
 
     #[test]

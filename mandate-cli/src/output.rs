@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use anstyle::Style;
 use mandate_core::json::one_line;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::exit::{Exit, Failure};
 use crate::fields;
@@ -118,7 +119,7 @@ impl Output {
     /// A value as one line of JSON, after fields and expression were applied.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
-            Ok(text) => self.body(&text),
+            Ok(text) => self.document(&text),
             Err(e) => {
                 self.failure = Some(e.into());
                 Ok(())
@@ -128,6 +129,26 @@ impl Output {
 
     /// The service's answer unchanged, with a line break; or what was selected from it.
     pub(crate) fn body(&mut self, body: &str) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            let items: Option<Vec<&RawValue>> = serde_json::from_str(body).ok();
+            let objects =
+                items.map_or_else(|| vec![body], |items| items.into_iter().map(RawValue::get).collect());
+            self.must_have_fields(&objects)?;
+        }
+        self.document(body)
+    }
+
+    /// Refuses the name of a field that none of these objects has or may have. Without an object nothing is known.
+    pub(crate) fn must_have_fields(&self, objects: &[&str]) -> Result<(), Failure> {
+        let Some(first) = objects.first() else { return Ok(()) };
+        match fields::unknown(objects, &self.fields) {
+            None => Ok(()),
+            Some(name) => Err(Failure::new(Exit::Usage, format!("there is no field `{name}`"))
+                .note("fields", fields::names(first).join(", "))),
+        }
+    }
+
+    fn document(&mut self, body: &str) -> Result<(), Failure> {
         let lines = self.rendered(body)?;
         self.text(&lines);
         Ok(())

@@ -49,6 +49,20 @@ fn filters_choose_mandates_and_escrows() {
     assert_eq!(mandates(&["--status", "revoked", "--agent", "agt_one"]), slice::from_ref(one));
     assert!(mandates(&["--status", "revoked", "--agent", "two"]).is_empty());
     shell.run(&["mandate", "list", "--status", "gone"]).code(2);
+    for args in
+        [&["agent", "list"][..], &["agent", "show", "two"], &["whoami"], &["api", "get", "/enforcement"]]
+    {
+        for more in [&["--json=nosuch"][..], &["--json=nosuch", "--jq", "."]] {
+            let ran = shell.run(&[args, more].concat()).code(2);
+            assert_eq!(ran.out, "", "{args:?}");
+            assert!(
+                ran.err.contains("there is no field `nosuch`") && ran.err.contains("  fields "),
+                "{ran:?}"
+            );
+        }
+    }
+    let absent = shell.get(&["mandate", "show", two, "--json=revoked_at,limits.currency"]);
+    assert_eq!(absent, r#"{"revoked_at":null,"limits.currency":"USD"}"#);
     for noun in [&["decision", "list"][..], &["decision", "tail"], &["mandate", "list"]] {
         let ran = shell.run(&[noun, &["--agent", "nosuch"]].concat()).code(33);
         assert!(ran.err.contains("there is no agent agt_nosuch"), "{ran:?}");
