@@ -17,7 +17,7 @@ use crate::store::sql::servers;
 use crate::store::tx::Tx;
 
 /// Takes the lock that a process holds while it changes the schema. Other processes wait, and then find it changed.
-pub(super) const HOLD: &str = "/* postgres_upkeep.hold */ BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
+pub(super) const HOLD: &str = "BEGIN; /* postgres_upkeep.hold */ SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
