@@ -1,7 +1,8 @@
 //! Answers that are rendered and that their peers have not read yet. A peer that asks for long lists and does not read
-//! them fills the memory of the server, so they are bounded for each key, each environment and over all. And an environment has few reads at a
-//! time, as have all together: further ones wait here, so that neither the reads of others, nor what a server asks its
-//! database itself (for a key, for its readiness), wait behind them.
+//! them fills the memory of the server: they are bounded for each key, for each environment and over all.
+//!
+//! An environment has few reads at a time, as have all together. Further ones wait here, so that neither the reads of
+//! others, nor what a server asks its database itself (for a key, for its readiness), wait behind them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +15,8 @@ const READS: usize = 8;
 const READS_OF_ENVIRONMENT: usize = 16;
 /// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
-/// The same of the answers to all keys of one environment. An organization makes keys of agents by itself, and they shall not
-/// take the room of others.
+/// The same of the answers to all keys of one environment: an organization makes keys of agents by itself, and must not take
+/// the room of others with them.
 const MAX_OF_ENVIRONMENT: usize = 16 * 1024 * 1024;
 /// How much of all answers but those that follow, in bytes: 64 MiB with them.
 const MAX_OF_ALL: usize = 48 * 1024 * 1024;
@@ -226,7 +227,7 @@ mod tests {
         for next in &mut waiting {
             assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        // The last one does not have a place of its environment, so it is not before this one.
+        // The last one has no place of its environment yet, and this one comes first.
         let mut other = Box::pin(answers.begin(2, 20));
         assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         reads.clear();
