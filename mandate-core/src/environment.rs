@@ -8,7 +8,7 @@ use std::fmt;
 /// use mandate_core::EnvironmentKind;
 /// assert_eq!(EnvironmentKind::Production.to_string(), "production");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EnvironmentKind {
     /// For trials. Its API keys contain `sandbox`, and so do the names of its signing keys.
     Sandbox,

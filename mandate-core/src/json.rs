@@ -392,6 +392,10 @@ fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invali
         let message = if said.contains(NOT_AN_OBJECT) { "must be a JSON object" } else { "is too large" };
         return Invalid::new(whole, message);
     }
+    // Strings are not read here: what is JSON nevertheless has an unpaired surrogate in a name.
+    if serde_json::from_str::<&RawValue>(text).is_ok() {
+        return Invalid::new(whole, "must have names of valid Unicode");
+    }
     let position =
         if error.is_eof() { text.len() } else { byte_position(text, error.line(), error.column()) };
     Invalid::new(whole, format!("must be JSON and nothing else; it is not at byte {position}"))

@@ -96,6 +96,26 @@ impl VerificationKey {
         Ok(Self { kid, public, verifier: es256::verifier(&public)? })
     }
 
+    /// A key whose signatures `verifier` checks: where another library or a platform does the arithmetic.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use mandate_core::{es256::{SecretKey, Verifier}, jwks::{Kid, VerificationKey}};
+    /// #[derive(Debug)]
+    /// struct Platform;
+    /// impl Verifier for Platform {
+    ///     fn verify(&self, _: &[u8], _: &[u8; 64]) -> bool { false }
+    /// }
+    /// let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let key = VerificationKey::with_verifier(Kid::parse("key-1")?, public, Arc::new(Platform));
+    /// assert!(!key.verify(b"message", &[1; 64]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_verifier(kid: Kid, public: PublicKey, verifier: Arc<dyn Verifier>) -> Self {
+        Self { kid, public, verifier }
+    }
+
     /// The name.
     #[must_use]
     pub fn kid(&self) -> &Kid {

@@ -115,7 +115,6 @@
 //!         amount: Some(paid),
 //!         currency: Some(Currency::parse("USD")?),
 //!         recipient: Some(Recipient::parse("vendor:acme")?),
-//!         environment: Some(EnvironmentKind::Production),
 //!         ..Expected::new("https://verdicts.example", later)
 //!     };
 //!     let verified = verify_verdict(&token, &keys, &expected);

@@ -58,7 +58,7 @@ pub use checkpoint::{
     Checkpoint, CheckpointRefused, CheckpointUntrusted, MAX_ORIGIN_BYTES, SignedCheckpoint,
 };
 pub use cosignature::{Cosigned, cosign, cosignature, cosignature_message};
-pub use decision::decision_extra;
+pub use decision::{decision_extra, decision_record};
 pub use entry::{
     BlindSecret, COMMITMENT_BYTES, Entry, EntryRefused, KeyChange, KeyEvent, WatchKey, record_hash,
     token_hash,

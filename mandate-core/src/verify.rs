@@ -12,11 +12,12 @@
 //! | `kind` | the claims are those of a verdict, not of an event or of anything else |
 //! | `claims` | every claim is there once, in its type and form; `exp` is `iat` + 300 |
 //! | `issuer` | `iss` is the expected issuer, character for character |
-//! | `environment` | if one is expected: the key is of that kind |
+//! | `environment` | the key is one of production, or of the kind that is expected instead |
 //! | `issued_at` | `iat` does not lie in the future, beyond the leeway |
 //! | `expiry` | `exp`, plus the leeway, lies in the future |
 //! | `verdict` | it is `allow` |
 //! | `amount`, `currency`, `recipient`, `mandate` | if expected: the signed one is equal |
+//! | `not_compared` | amount, currency and recipient were expected, or [`Expected::signature_only`] is set |
 //!
 //! The last check is `replay`: [`VerifiedVerdict::claim_nonce`] refuses a verdict that was settled before. It
 //! is a separate call, to be made last, since it uses the verdict up.
@@ -39,7 +40,7 @@
 //!     amount: Some(Amount::parse("40.50")?),
 //!     currency: Some(Currency::parse("USD")?),
 //!     recipient: Some(Recipient::parse("vendor:acme")?),
-//!     environment: Some(EnvironmentKind::Sandbox),
+//!     environment: Some(EnvironmentKind::Sandbox), // Leave this out where money is real.
 //!     ..Expected::new("https://verdicts.example", now)
 //! };
 //! let verdict = verify_verdict(token, &keys, &expected)?;
@@ -83,6 +84,7 @@ const BINDING_CLAIMS: [&str; 2] = ["aud", "nbf"];
 /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
 /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
 /// let expected = Expected {
+///     environment: Some(mandate_core::EnvironmentKind::Sandbox),
 ///     amount: Some(mandate_core::Amount::parse("41")?),
 ///     ..Expected::new("https://verdicts.example", now)
 /// };
@@ -98,17 +100,58 @@ pub fn verify_verdict(
     keys: &KeySet,
     expected: &Expected<'_>,
 ) -> Result<VerifiedVerdict, VerifyError> {
+    check_verdict(token, keys, expected).1
+}
+
+/// As [`verify_verdict`], with the checks that passed, which are there too if one fails: to be shown to a person.
+///
+/// ```
+/// use mandate_core::verify::{Expected, check_verdict};
+/// # let text = include_str!("../vectors/verdicts.json");
+/// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+/// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+/// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+/// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+/// let (passed, verdict) = check_verdict(token, &keys, &Expected::new("https://other.example", now));
+/// let names: Vec<_> = passed.iter().map(|check| check.name).collect();
+/// assert_eq!(names, ["algorithm", "signature", "kind"]);
+/// assert_eq!(verdict.unwrap_err().name(), "issuer");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check_verdict(
+    token: &str,
+    keys: &KeySet,
+    expected: &Expected<'_>,
+) -> (Vec<Check>, Result<VerifiedVerdict, VerifyError>) {
     let mut checks = Checks::default();
-    let (kid, claims) = signed_verdict(token, keys, expected.issuer, &mut checks)?;
-    check_environment(&kid, expected.environment, &mut checks)?;
-    check_issued_at(claims.iat, expected, &mut checks)?;
-    check_expiry(claims.exp, expected, &mut checks)?;
+    let claimed = verdict_claims(token, keys, expected, &mut checks);
+    let verified = claimed.map(|(kid, claims, not_compared)| {
+        let checks = checks.0.clone();
+        VerifiedVerdict { kid, claims, checks, not_compared }
+    });
+    (checks.0, verified)
+}
+
+fn verdict_claims(
+    token: &str,
+    keys: &KeySet,
+    expected: &Expected<'_>,
+    checks: &mut Checks,
+) -> Result<(Kid, VerdictClaims, Vec<&'static str>), VerifyError> {
+    let (kid, claims) = signed_verdict(token, keys, expected.issuer, checks)?;
+    check_environment(&kid, expected.environment, checks)?;
+    check_issued_at(claims.iat, expected, checks)?;
+    check_expiry(claims.exp, expected, checks)?;
     if claims.verdict != Verdict::Allow {
         return Err(VerifyError::Verdict { found: claims.verdict });
     }
     checks.passed("verdict", &claims.verdict);
-    check_request(&claims, expected, &mut checks)?;
-    Ok(VerifiedVerdict { kid, claims, checks: checks.0 })
+    check_request(&claims, expected, checks)?;
+    let not_compared = expected.missing();
+    if !not_compared.is_empty() && !expected.signature_only {
+        return Err(VerifyError::NotCompared { fields: not_compared });
+    }
+    Ok((kid, claims, not_compared))
 }
 
 /// Verifies the body of a webhook's request. Of `expected`, only `issuer`, `now`, `leeway` and `environment`
@@ -124,7 +167,9 @@ pub fn verify_verdict(
 /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
 /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
 /// use mandate_core::verify::{Expected, verify_event};
-/// let event = verify_event(body, &keys, &Expected::new("https://verdicts.example", now))?;
+/// # let expected = Expected::new("https://verdicts.example", now);
+/// # let expected = Expected { environment: None, ..expected };
+/// let event = verify_event(body, &keys, &expected)?;
 /// assert_eq!(event.claims().kind, "mandate.revoked");
 /// # Ok(())
 /// # }
@@ -137,14 +182,41 @@ pub fn verify_event(
     keys: &KeySet,
     expected: &Expected<'_>,
 ) -> Result<VerifiedEvent, VerifyError> {
+    check_event(token, keys, expected).1
+}
+
+/// As [`verify_event`], with the checks that passed, which are there too if one fails: to be shown to a person.
+///
+/// ```
+/// use mandate_core::verify::{Expected, check_event};
+/// let expected = Expected::new("https://verdicts.example", mandate_core::Timestamp::from_seconds(0));
+/// let (passed, event) = check_event("a.b", &mandate_core::jwks::KeySet::default(), &expected);
+/// assert_eq!((passed.len(), event.unwrap_err().name()), (0, "parts"));
+/// ```
+pub fn check_event(
+    token: &str,
+    keys: &KeySet,
+    expected: &Expected<'_>,
+) -> (Vec<Check>, Result<VerifiedEvent, VerifyError>) {
     let mut checks = Checks::default();
-    let verified = signed(token, keys, TokenKind::Event, &mut checks)?;
+    let claimed = event_claims(token, keys, expected, &mut checks);
+    let verified = claimed.map(|(kid, claims)| VerifiedEvent { kid, claims, checks: checks.0.clone() });
+    (checks.0, verified)
+}
+
+fn event_claims(
+    token: &str,
+    keys: &KeySet,
+    expected: &Expected<'_>,
+    checks: &mut Checks,
+) -> Result<(Kid, EventClaims<String>), VerifyError> {
+    let verified = signed(token, keys, TokenKind::Event, checks)?;
     let claims = EventClaims::read(verified.claims()).map_err(VerifyError::Claims)?;
-    check_issuer(&claims.iss, expected.issuer, &mut checks)?;
+    check_issuer(&claims.iss, expected.issuer, checks)?;
     let kid = verified.into_kid();
-    check_environment(&kid, expected.environment, &mut checks)?;
-    check_issued_at(claims.iat, expected, &mut checks)?;
-    Ok(VerifiedEvent { kid, claims, checks: checks.0 })
+    check_environment(&kid, expected.environment, checks)?;
+    check_issued_at(claims.iat, expected, checks)?;
+    Ok((kid, claims))
 }
 
 /// Verifies that the service has ever signed a verdict, whatever it says and however long ago it expired.

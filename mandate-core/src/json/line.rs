@@ -16,7 +16,7 @@ const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 /// ```
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(LINE_ENDS) {
+    if text.is_ascii() || !text.contains(LINE_ENDS) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(text.len().saturating_add(16));

@@ -17,6 +17,9 @@ fn whole_documents_that_are_refused() {
         ("{\"a\":1,\"\\u0061\":2}", "a appears twice in the object"),
         ("{\"a\":01}", "body must be JSON and nothing else; it is not at byte 6"),
         ("{\"a\":NaN}", "body must be JSON and nothing else; it is not at byte 5"),
+        (r#"{"\udc00":1}"#, "body must have names of valid Unicode"),
+        (r#"{"a":1,"\ud800x":2}"#, "body must have names of valid Unicode"),
+        (r#"{"\udc00":1"#, "body must be JSON and nothing else; it is not at byte 7"),
         ("\u{feff}{}", "body must not begin with a byte order mark"),
     ] {
         assert_eq!(refused(text), message, "{text:?}");

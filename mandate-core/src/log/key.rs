@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::base64;
 use super::note::NoteSignature;
+use crate::base64url;
 
 /// The size of an Ed25519 public key and of a secret seed, in bytes.
 pub const ED25519_KEY_BYTES: usize = 32;
@@ -173,6 +174,19 @@ impl VerifierKey {
     #[must_use]
     pub fn public_key(&self) -> &[u8; ED25519_KEY_BYTES] {
         self.key.as_bytes()
+    }
+
+    /// The SHA-256 of the key's text, in base64url: what people compare through another channel before they pin the key.
+    ///
+    /// ```
+    /// # use mandate_core::log::VerifierKey;
+    /// let key = VerifierKey::parse("example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k")?;
+    /// assert_eq!(key.fingerprint(), "oFQlyPX0c5pKlpksnb1Yfb4i6jhzOxYWfzmdRO-52fA");
+    /// # Ok::<(), mandate_core::log::KeyRefused>(())
+    /// ```
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        base64url::encode(&Sha256::digest(self.to_string()))
     }
 
     /// Whether `signature` gives this key as the one that made it: by name and id.

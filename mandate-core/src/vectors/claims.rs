@@ -38,15 +38,22 @@ const GOVERNED: &str = concat!(
     r#""governs_from":3,"revoked_after":7}"#
 );
 
-/// One vector: a token, the circumstances, and the check that refuses it.
+/// One vector: a token, the circumstances, and the check that refuses it. A circumstance that is null is left out.
 fn vector(name: &str, token: &str, circumstances: &Value, check: Option<&str>) -> Value {
-    let mut vector =
-        json!({"name": name, "token": token, "now": "2026-03-01T12:00:10Z", "leeway_seconds": 0});
-    for (name, value) in circumstances.as_object().unwrap() {
-        vector[name] = value.clone();
-    }
+    let mut vector = json!({"name": name, "token": token, "now": "2026-03-01T12:00:10Z", "leeway_seconds": 0,
+        "environment": "sandbox"});
+    let members = vector.as_object_mut().unwrap();
+    members.extend(circumstances.as_object().unwrap().clone());
+    members.retain(|_, value| !value.is_null());
     vector["check"] = json!(check);
     vector
+}
+
+/// The same for a verdict: all that a settlement needs is expected, unless the circumstances say otherwise.
+fn settled(name: &str, token: &str, circumstances: &Value, check: Option<&str>) -> Value {
+    let mut all = json!({"amount": "40.5", "currency": "USD", "recipient": "vendor:acme"});
+    all.as_object_mut().unwrap().extend(circumstances.as_object().unwrap().clone());
+    vector(name, token, &all, check)
 }
 
 fn token(claims: &str) -> String {
@@ -59,16 +66,30 @@ fn changed(claims: &str, from: &str, to: &str) -> String {
     token(&claims.replacen(from, to, 1))
 }
 
+/// Circumstances under which no part of the payment is expected.
+fn nothing(more: &Value) -> Value {
+    let mut nothing = json!({"amount": null, "currency": null, "recipient": null});
+    nothing.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    nothing
+}
+
 fn circumstances() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let at = |now: &str, leeway: i64| json!({"now": now, "leeway_seconds": leeway});
     vec![
-        ("nothing expected but the issuer", json!({}), None),
+        ("nothing expected but the issuer", nothing(&json!({})), Some("not_compared")),
+        ("nothing expected but the signature", nothing(&json!({"signature_only": true})), None),
+        ("no amount expected", json!({"amount": null}), Some("not_compared")),
+        ("no currency expected", json!({"currency": null}), Some("not_compared")),
+        ("no recipient expected", json!({"recipient": null}), Some("not_compared")),
         (
-            "amount, currency, recipient and mandate are equal",
-            json!({"amount": "40.50", "currency": "USD",
-            "recipient": "vendor:acme", "mandate": "mnd_01kjmr9s000000000000000002", "environment": "sandbox"}),
-            None,
+            "no recipient expected, and another amount",
+            json!({"recipient": null, "amount": "41"}),
+            Some("amount"),
         ),
+        ("the mandate is equal too", json!({"mandate": "mnd_01kjmr9s000000000000000002"}), None),
+        ("the amount with a zero at its end", json!({"amount": "40.50"}), None),
+        ("no environment named", json!({"environment": null}), Some("environment")),
+        ("any environment", json!({"environment": "any"}), None),
         ("the amount in exponent form", json!({"amount": "405e-1"}), None),
         ("at the instant of issue", at("2026-03-01T12:00:00Z", 0), None),
         ("in the last millisecond", at("2026-03-01T12:04:59.999Z", 0), None),
@@ -214,7 +235,7 @@ fn event_claims() -> Vec<(&'static str, String, Value, Option<&'static str>)> {
     let now = |now: &str, leeway: i64| json!({"now": now, "leeway_seconds": leeway});
     vec![
         ("as this service writes it", token(EVENT), json!({}), None),
-        ("of the environment that is expected", token(EVENT), json!({"environment": "sandbox"}), None),
+        ("no environment named", token(EVENT), json!({"environment": null}), Some("environment")),
         ("a day after the event", token(EVENT), now("2026-03-02T12:00:00Z", 0), None),
         ("a decision with its sequence and instant", event(REVOKED, DECIDED), json!({}), None),
         ("a mandate with the decisions that it governed", event(REVOKED, GOVERNED), json!({}), None),
@@ -278,23 +299,25 @@ fn event_claims() -> Vec<(&'static str, String, Value, Option<&'static str>)> {
 
 #[test]
 fn the_file_of_verdicts_is_what_the_tables_say() {
-    let everything = json!({"amount": "40.5", "currency": "USD", "recipient": "vendor:acme"});
     let production = jwt::sign(&production(), VERDICT).unwrap();
     let cut = token(VERDICT).replace('.', "");
-    let mut vectors = vec![vector("all that a settlement needs", &token(VERDICT), &everything, None)];
-    vectors.extend(circumstances().iter().map(|(name, c, check)| vector(name, &token(VERDICT), c, *check)));
+    let mut vectors = vec![settled("all that a settlement needs", &token(VERDICT), &json!({}), None)];
+    vectors.extend(circumstances().iter().map(|(name, c, check)| settled(name, &token(VERDICT), c, *check)));
     vectors
-        .extend(verdict_claims().iter().map(|(name, token, check)| vector(name, token, &everything, *check)));
-    vectors.push(vector("of production", &production, &json!({"environment": "production"}), None));
-    vectors.push(vector(
-        "of production, in the sandbox",
-        &production,
-        &json!({"environment": "sandbox"}),
-        Some("environment"),
-    ));
-    vectors.push(vector("a token in one part", &cut, &everything, Some("parts")));
+        .extend(verdict_claims().iter().map(|(name, token, check)| settled(name, token, &json!({}), *check)));
+    for (name, environment, check) in [
+        ("of production", json!("production"), None),
+        ("of production, with no environment named", Value::Null, None),
+        ("of production, in any environment", json!("any"), None),
+        ("of production, in the sandbox", json!("sandbox"), Some("environment")),
+    ] {
+        vectors.push(settled(name, &production, &json!({"environment": environment}), check));
+    }
+    vectors.push(settled("a token in one part", &cut, &json!({}), Some("parts")));
     let description = "Verdict tokens. `check` is the first check that fails under `issuer`, `now`, `leeway_seconds` and \
-                       what else is expected; null: all pass.";
+                       what else is expected; null: all pass. `environment` is `sandbox`, `production` (if it is \
+                       absent) or `any`. Unless `signature_only` is true, a verdict is refused (`not_compared`) where \
+                       amount, currency or recipient is absent.";
     let file = json!({"description": description, "issuer": ISSUER, "jwks": jwks(), "vectors": vectors});
     check_file("verdicts.json", VERDICTS, &file);
 }
@@ -303,8 +326,8 @@ fn the_file_of_verdicts_is_what_the_tables_say() {
 fn the_file_of_events_is_what_the_tables_say() {
     let vectors: Vec<_> =
         event_claims().iter().map(|(name, t, c, check)| vector(name, t, c, *check)).collect();
-    let description = "Event tokens. `check` is the first check that fails under `issuer`, `now` and `leeway_seconds`; \
-                       null: all pass.";
+    let description = "Event tokens. `check` is the first check that fails under `issuer`, `now`, `leeway_seconds` and \
+                       `environment` (`sandbox`, or `production`, also if it is absent); null: all pass.";
     let file = json!({"description": description, "issuer": ISSUER, "jwks": jwks(), "vectors": vectors});
     check_file("events.json", EVENTS, &file);
 }
@@ -319,7 +342,11 @@ fn run(file: &str, verify: fn(&str, &KeySet, &Expected<'_>) -> Result<(), Verify
         let issuer = text("issuer").or(file["issuer"].as_str()).unwrap();
         let expected = Expected {
             leeway: Leeway::from_seconds(vector["leeway_seconds"].as_i64().unwrap()).unwrap(),
-            environment: text("environment").map(|t| EnvironmentKind::parse(t).unwrap()),
+            environment: match text("environment") {
+                Some("any") => None,
+                named => Some(EnvironmentKind::parse(named.unwrap_or("production")).unwrap()),
+            },
+            signature_only: vector["signature_only"] == true,
             amount: text("amount").map(|t| Amount::parse(t).unwrap()),
             currency: text("currency").map(|t| Currency::parse(t).unwrap()),
             recipient: text("recipient").map(|t| Recipient::parse(t).unwrap()),

@@ -1,5 +1,7 @@
-//! `log.json`: roots, proofs of inclusion and consistency, checkpoints with cosignatures, policies, whole proofs of decisions
-//! and entries of the public log.
+//! `log.json`: roots, proofs of inclusion and consistency, whole proofs of decisions, entries, policies, checkpoints,
+//! cosignatures and requests to witnesses of the public log.
+
+mod witnessing;
 
 use super::*;
 use crate::es256::SecretKey as SigningSecret;
@@ -173,14 +175,41 @@ fn wanted() -> Value {
             json!({"name": name, "entry": hex(&bytes), "check": check, "leaf": Hash::of_leaf(&bytes).to_string()})
         })
         .collect();
+    let named = |key: &'static str, rows: Vec<(&'static str, String, Option<&'static str>)>| {
+        let row = |(name, text, check)| json!({"name": name, key: text, "check": check});
+        Value::Array(rows.into_iter().map(row).collect())
+    };
+    let cosignatures = witnessing::cosignatures().into_iter().map(
+        |(name, text, seconds, check)| json!({"name": name, "checkpoint": text, "seconds": seconds, "check": check}),
+    );
+    let requests = witnessing::requests().into_iter().map(
+        |(name, text, status, check)| json!({"name": name, "request": text, "status": status, "check": check}),
+    );
+    let (size, last) = witnessing::witnessed().last.unwrap();
     json!({"token": TOKEN, "policy": policy(), "log_key": log_key().verifier().to_string(),
-        "trees": trees(), "proofs": proofs, "entries": entries})
+        "trees": trees(), "proofs": proofs, "entries": entries,
+        "policies": named("policy", witnessing::policies()),
+        "checkpoints": named("checkpoint", witnessing::checkpoints()),
+        "witness_key": witness(1).verifier().to_string(), "cosignatures": cosignatures.collect::<Vec<_>>(),
+        "witnessed": {"size": size, "root": last.to_string()}, "requests": requests.collect::<Vec<_>>()})
 }
 
 #[test]
 fn the_file_is_what_the_tables_say() {
     for (name, text, check) in proofs() {
         assert_eq!(proof_check(&text), check, "{name}");
+    }
+    for (name, text, check) in witnessing::policies() {
+        assert_eq!(witnessing::policy_check(&text), check, "{name}");
+    }
+    for (name, text, check) in witnessing::checkpoints() {
+        assert_eq!(witnessing::checkpoint_check(&text), check, "{name}");
+    }
+    for (name, text, seconds, check) in witnessing::cosignatures() {
+        assert_eq!(witnessing::cosignature_check(&text), (seconds, check), "{name}");
+    }
+    for (name, text, status, check) in witnessing::requests() {
+        assert_eq!(witnessing::request_check(&text), (status, check), "{name}");
     }
     check_file("log.json", FILE, &wanted());
 }
@@ -207,6 +236,27 @@ fn each_vector_has_its_result() {
         let check = Entry::parse(&bytes).err().map(|refused| refused.name());
         assert_eq!(check, vector["check"].as_str(), "{vector}");
         assert_eq!(Hash::of_leaf(&bytes), hash(&vector["leaf"]));
+    }
+    let rows = |list: &str| file[list].as_array().unwrap().clone();
+    for vector in rows("policies") {
+        let check = witnessing::policy_check(vector["policy"].as_str().unwrap());
+        assert_eq!(check, vector["check"].as_str(), "{vector}");
+    }
+    for vector in rows("checkpoints") {
+        let check = witnessing::checkpoint_check(vector["checkpoint"].as_str().unwrap());
+        assert_eq!(check, vector["check"].as_str(), "{vector}");
+    }
+    for vector in rows("cosignatures") {
+        let (seconds, check) = witnessing::cosignature_check(vector["checkpoint"].as_str().unwrap());
+        assert_eq!((seconds, check), (vector["seconds"].as_u64(), vector["check"].as_str()), "{vector}");
+    }
+    for vector in rows("requests") {
+        let (status, check) = witnessing::request_check(vector["request"].as_str().unwrap());
+        assert_eq!(
+            (Some(u64::from(status)), check),
+            (vector["status"].as_u64(), vector["check"].as_str()),
+            "{vector}"
+        );
     }
     let checkpoint = SignedCheckpoint::parse(proof().checkpoint.to_string().as_bytes()).unwrap();
     assert!(checkpoint.verify(log_key().verifier()).is_ok());

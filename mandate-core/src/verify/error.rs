@@ -122,6 +122,12 @@ pub enum VerifyError {
         /// The claim `mandate`.
         found: Option<MandateId>,
     },
+    /// The verdict is genuine and valid, but nothing says that it is for this payment.
+    #[error("not compared with anything: {}", fields.join(", "))]
+    NotCompared {
+        /// Those of amount, currency and recipient that were not expected.
+        fields: Vec<&'static str>,
+    },
 }
 
 /// Why a nonce could not be claimed. In any case, do not settle.
@@ -171,6 +177,7 @@ impl VerifyError {
             Self::Currency { .. } => "currency",
             Self::Recipient { .. } => "recipient",
             Self::Mandate { .. } => "mandate",
+            Self::NotCompared { .. } => "not_compared",
         }
     }
 }

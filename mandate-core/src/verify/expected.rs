@@ -21,19 +21,22 @@ pub const MAX_LEEWAY_SECONDS: i64 = 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Leeway(i64);
 
-/// What a counterparty is about to settle, and when. A field that is `None` is not checked.
+/// What a counterparty is about to settle, and when.
+///
+/// It is strict: [`Expected::new`] refuses sandbox keys, and a verdict is refused (`not_compared`) unless `amount`,
+/// `currency` and `recipient` are all expected. `environment` and `signature_only` say otherwise.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, Leeway};
-/// use mandate_core::{Amount, Currency, EnvironmentKind, Timestamp};
+/// use mandate_core::{Amount, Currency, EnvironmentKind, Recipient, Timestamp};
 /// let expected = Expected {
 ///     leeway: Leeway::from_seconds(5)?,
-///     environment: Some(EnvironmentKind::Production),
 ///     amount: Some(Amount::parse("40.50")?),
 ///     currency: Some(Currency::parse("USD")?),
+///     recipient: Some(Recipient::parse("vendor:acme")?),
 ///     ..Expected::new("https://verdicts.example", Timestamp::from_seconds(1_772_366_400))
 /// };
-/// assert!(expected.recipient.is_none(), "any recipient is accepted");
+/// assert_eq!(expected.environment, Some(EnvironmentKind::Production));
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -44,16 +47,19 @@ pub struct Expected<'a> {
     pub now: Timestamp,
     /// How far the two clocks may differ.
     pub leeway: Leeway,
-    /// The kind of environment. A caller that moves real money must expect [`EnvironmentKind::Production`]:
-    /// the key set also publishes the keys of the sandbox, in which anyone can be allowed anything.
+    /// The kind of environment: by default [`EnvironmentKind::Production`], since the key set also publishes the keys
+    /// of the sandbox, in which anyone can be allowed anything. With `None` the keys of both kinds are accepted.
     pub environment: Option<EnvironmentKind>,
+    /// Whether a verdict is accepted although its amount, currency or recipient is not compared: for reading it, never
+    /// for delivering on it. [`VerifiedVerdict::not_compared`](super::VerifiedVerdict::not_compared) names them.
+    pub signature_only: bool,
     /// The amount, compared by value.
     pub amount: Option<Amount>,
-    /// The currency. An amount should always be checked together with it.
+    /// The currency.
     pub currency: Option<Currency>,
     /// The payee.
     pub recipient: Option<Recipient>,
-    /// The mandate under which the agent spends.
+    /// The mandate under which the agent spends. With `None` any mandate is accepted.
     pub mandate: Option<MandateId>,
 }
 
@@ -86,13 +92,15 @@ impl Leeway {
 }
 
 impl<'a> Expected<'a> {
-    /// Expects a token of `issuer` that is valid at `now`, without leeway, for any request.
+    /// Expects a token of `issuer` for real money that is valid at `now`, without leeway. What a verdict is to settle
+    /// is for the caller to add.
     ///
     /// ```
-    /// use mandate_core::{Timestamp, verify::Expected};
+    /// use mandate_core::{EnvironmentKind, Timestamp, verify::Expected};
     /// let expected = Expected::new("https://verdicts.example", Timestamp::from_seconds(1_772_366_400));
     /// assert_eq!(expected.leeway.seconds(), 0);
-    /// assert!(expected.amount.is_none());
+    /// assert_eq!(expected.environment, Some(EnvironmentKind::Production));
+    /// assert!(!expected.signature_only);
     /// ```
     #[must_use]
     pub fn new(issuer: &'a str, now: Timestamp) -> Self {
@@ -100,11 +108,22 @@ impl<'a> Expected<'a> {
             issuer,
             now,
             leeway: Leeway::default(),
-            environment: None,
+            environment: Some(EnvironmentKind::Production),
+            signature_only: false,
             amount: None,
             currency: None,
             recipient: None,
             mandate: None,
         }
+    }
+
+    /// What a settlement needs and is not expected.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        let needed = [
+            ("amount", self.amount.is_some()),
+            ("currency", self.currency.is_some()),
+            ("recipient", self.recipient.is_some()),
+        ];
+        needed.into_iter().filter(|(_, is_expected)| !is_expected).map(|(name, _)| name).collect()
     }
 }

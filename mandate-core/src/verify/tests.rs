@@ -34,6 +34,10 @@ fn token(claims: &str) -> String {
     jwt::sign(&*signer("sandbox-1"), claims).unwrap()
 }
 
+fn live() -> String {
+    jwt::sign(&*signer("live-1"), VERDICT).unwrap()
+}
+
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
@@ -74,16 +78,43 @@ fn the_checks_are_listed_in_their_order() {
     ];
     assert_eq!(listed(verdict.checks()), all);
 
-    let live = jwt::sign(&*signer("live-1"), VERDICT).unwrap();
-    let verdict = verify_verdict(&live, &keys(), &Expected::new(ISSUER, at(1010))).unwrap();
-    assert!(!verdict.kid_is_sandbox());
     // A check without an expectation is not listed as passed.
+    let reading = Expected { environment: None, signature_only: true, ..Expected::new(ISSUER, at(1010)) };
+    let verdict = verify_verdict(&live(), &keys(), &reading).unwrap();
+    assert!(!verdict.kid_is_sandbox());
     let names: Vec<_> = verdict.checks().iter().map(|check| check.name).collect();
     assert_eq!(names, ["algorithm", "signature", "kind", "issuer", "issued_at", "expiry", "verdict"]);
 
     let event = verify_event(&token(EVENT), &keys(), &everything()).unwrap();
     let names: Vec<_> = event.checks().iter().map(|check| check.name).collect();
     assert_eq!(names, ["algorithm", "signature", "kind", "issuer", "environment", "issued_at"]);
+}
+
+#[test]
+fn what_is_not_asked_for_is_refused() {
+    // Without a word, a key of the sandbox is.
+    let unsaid = Expected { environment: Expected::new(ISSUER, at(1010)).environment, ..everything() };
+    assert_eq!(verify_verdict(&token(VERDICT), &keys(), &unsaid).unwrap_err().name(), "environment");
+    assert_eq!(verify_event(&token(EVENT), &keys(), &unsaid).unwrap_err().name(), "environment");
+    assert!(verify_verdict(&live(), &keys(), &unsaid).is_ok());
+
+    let without = |drop: fn(&mut Expected<'_>)| {
+        let mut expected = everything();
+        drop(&mut expected);
+        let refused = verify_verdict(&token(VERDICT), &keys(), &expected).unwrap_err();
+        expected.signature_only = true;
+        let read = verify_verdict(&token(VERDICT), &keys(), &expected).unwrap();
+        assert_eq!(refused, VerifyError::NotCompared { fields: read.not_compared().to_vec() });
+        refused.to_string()
+    };
+    assert_eq!(without(|e| e.currency = None), "not compared with anything: currency");
+    assert_eq!(
+        without(|e| (e.amount, e.recipient) = (None, None)),
+        "not compared with anything: amount, recipient"
+    );
+    // The mandate is for the caller to know, and an event settles nothing.
+    assert!(verify_verdict(&token(VERDICT), &keys(), &Expected { mandate: None, ..everything() }).is_ok());
+    assert!(verify_event(&token(EVENT), &keys(), &Expected { amount: None, ..everything() }).is_ok());
 }
 
 /// A token that fails every check from one check on fails the first of them.

@@ -20,7 +20,8 @@ pub struct Check {
     pub value: String,
 }
 
-/// An `allow` that the service has signed, that is valid now, and that matches what was expected.
+/// An `allow` that the service has signed, that is valid now, and that matches what was expected. Claim its nonce
+/// before you deliver.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_verdict};
@@ -29,16 +30,26 @@ pub struct Check {
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
 /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
-/// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+/// # use mandate_core::{Amount, Currency, Recipient};
+/// let expected = Expected {
+///     environment: None,
+///     amount: Some(Amount::parse("40.5")?),
+///     currency: Some(Currency::parse("USD")?),
+///     recipient: Some(Recipient::parse("vendor:acme")?),
+///     ..Expected::new("https://verdicts.example", now)
+/// };
+/// let verdict = verify_verdict(token, &keys, &expected)?;
 /// assert!(verdict.kid_is_sandbox(), "no real money may move");
 /// assert_eq!(verdict.claims().request.recipient.as_str(), "vendor:acme");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "claim its nonce before you deliver"]
 pub struct VerifiedVerdict {
     pub(super) kid: Kid,
     pub(super) claims: VerdictClaims,
     pub(super) checks: Vec<Check>,
+    pub(super) not_compared: Vec<&'static str>,
 }
 
 /// An event that the service has signed.
@@ -50,7 +61,9 @@ pub struct VerifiedVerdict {
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
 /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
-/// let event = verify_event(body, &keys, &Expected::new("https://verdicts.example", now))?;
+/// let sandbox = Some(mandate_core::EnvironmentKind::Sandbox);
+/// let expected = Expected { environment: sandbox, ..Expected::new("https://verdicts.example", now) };
+/// let event = verify_event(body, &keys, &expected)?;
 /// assert_eq!(event.claims().kind, "mandate.revoked");
 /// assert!(event.claims().data.starts_with('{'));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -98,7 +111,9 @@ impl VerifiedVerdict {
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
     /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
-    /// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// # let expected = Expected::new("https://verdicts.example", now);
+    /// # let expected = Expected { environment: None, signature_only: true, ..expected };
+    /// let verdict = verify_verdict(token, &keys, &expected)?;
     /// let first = &verdict.checks()[0];
     /// assert_eq!((first.name, first.value.as_str()), ("algorithm", "ES256"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,6 +121,30 @@ impl VerifiedVerdict {
     #[must_use]
     pub fn checks(&self) -> &[Check] {
         &self.checks
+    }
+
+    /// Those of `amount`, `currency` and `recipient` that were not compared: nothing, unless
+    /// [`Expected::signature_only`](super::Expected::signature_only) allowed it.
+    ///
+    /// ```
+    /// use mandate_core::verify::{Expected, verify_verdict};
+    /// # let text = include_str!("../../vectors/verdicts.json");
+    /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+    /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+    /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+    /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+    /// let expected = Expected {
+    ///     environment: None,
+    ///     signature_only: true,
+    ///     amount: Some(mandate_core::Amount::parse("40.5")?),
+    ///     ..Expected::new("https://verdicts.example", now)
+    /// };
+    /// assert_eq!(verify_verdict(token, &keys, &expected)?.not_compared(), ["currency", "recipient"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn not_compared(&self) -> &[&'static str] {
+        &self.not_compared
     }
 
     /// Uses the verdict up: the last step before settling. Of any number of calls with the same nonce, on
@@ -121,7 +160,9 @@ impl VerifiedVerdict {
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
     /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
-    /// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// # let expected = Expected::new("https://verdicts.example", now);
+    /// # let expected = Expected { environment: None, signature_only: true, ..expected };
+    /// let verdict = verify_verdict(token, &keys, &expected)?;
     /// let nonces = MemoryNonces::new();
     /// assert!(verdict.claim_nonce(&nonces, now).is_ok());
     /// assert_eq!(verdict.claim_nonce(&nonces, now).unwrap_err().name(), "replay");
@@ -165,7 +206,8 @@ impl VerifiedEvent {
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
     /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
-    /// let event = verify_event(body, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// # let expected = Expected { environment: None, ..Expected::new("https://verdicts.example", now) };
+    /// let event = verify_event(body, &keys, &expected)?;
     /// let seen = MemoryNonces::new();
     /// assert!(event.claim_id(&seen, now).is_ok());
     /// assert_eq!(event.claim_id(&seen, now).unwrap_err().name(), "replay");
