@@ -9,11 +9,11 @@ mod labels;
 mod process;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mandate_core::{Timestamp, Verdict};
+use mandate_core::{EnvironmentKind, Timestamp, Verdict};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -76,6 +76,8 @@ struct Registered {
     faults: Counter,
     reloads_failed: Counter,
     spans_lost: Counter,
+    /// Since when a public log of a kind cannot be kept.
+    unkept: Mutex<Vec<(EnvironmentKind, Instant)>>,
 }
 
 impl fmt::Debug for Metrics {
@@ -123,6 +125,7 @@ impl Metrics {
             faults: Counter::default(),
             reloads_failed: Counter::default(),
             spans_lost: Counter::default(),
+            unkept: Mutex::default(),
         };
         registered.register();
         registered.begin_at_zero();
@@ -137,6 +140,8 @@ impl Metrics {
         self.0.gauges.set(reading);
         let last = Duration::from_millis(self.0.last_authorized.load(Ordering::Relaxed));
         self.0.gauges.batch_age.set(self.0.began.elapsed().saturating_sub(last).as_secs_f64());
+        let unkept = self.unkept().iter().map(|(_, since)| since.elapsed()).max().unwrap_or_default();
+        self.0.gauges.log_waits_at_least(unkept);
         let mut written = String::new();
         text::encode(&mut written, &self.0.registry).map_err(|e| Fault::new(format!("metrics: {e}")))?;
         Ok(written)
@@ -245,6 +250,20 @@ impl Metrics {
     /// Counts a changed certificate that cannot be used.
     pub fn reload_failed(&self) {
         self.0.reloads_failed.inc();
+    }
+
+    /// Notes whether the public log of a kind could be appended to and published.
+    pub fn log_kept(&self, kind: EnvironmentKind, is_kept: bool) {
+        let mut unkept = self.unkept();
+        if is_kept {
+            unkept.retain(|(of, _)| *of != kind);
+        } else if unkept.iter().all(|(of, _)| *of != kind) {
+            unkept.push((kind, Instant::now()));
+        }
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Vec<(EnvironmentKind, Instant)>> {
+        self.0.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts spans that will not reach the trace collector.

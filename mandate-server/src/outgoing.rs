@@ -149,8 +149,16 @@ impl Client {
     /// # Errors
     /// No status was received.
     pub async fn post_jwt(&self, url: &str, token: String) -> Result<Answered, NoAnswer> {
-        let jwt = HeaderValue::from_static("application/jwt");
-        let request = Request::post(url).header(header::CONTENT_TYPE, jwt).body(Bytes::from(token));
+        self.post(url, "application/jwt", token).await
+    }
+
+    /// Posts a text of this Content-Type.
+    ///
+    /// # Errors
+    /// No status was received.
+    pub async fn post(&self, url: &str, form: &'static str, text: String) -> Result<Answered, NoAnswer> {
+        let form = HeaderValue::from_static(form);
+        let request = Request::post(url).header(header::CONTENT_TYPE, form).body(Bytes::from(text));
         self.send(request.map_err(|_| NoAnswer::Refused("url cannot be sent".to_owned()))?).await
     }
 

@@ -30,8 +30,8 @@ pub enum Command {
         #[command(flatten)]
         owner: OwnerArguments,
 
-        /// A name for the key
-        #[arg(long, value_name = "TEXT")]
+        /// A label for the key, which is shown wherever the key is named
+        #[arg(long = "label", alias = "name", value_name = "TEXT")]
         name: Option<String>,
 
         /// How long the key is valid, such as 90d [default: no end]
@@ -103,7 +103,7 @@ pub enum Command {
 const ISSUE_HELP: &str = "\
 Examples:
   mandate-server key issue --organization acme --environment production \\
-      --name ci --expires-in 90d
+      --label ci --expires-in 90d
   mandate-server key issue --organization acme --environment sandbox --json \\
       | jq -r .api_key
   mandate-server key issue --organization acme --environment sandbox \\
@@ -149,7 +149,7 @@ pub struct KeyView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    label: Option<&'a str>,
     rate: u32,
     status: KeyStatus,
     created_at: Timestamp,
@@ -169,7 +169,7 @@ impl<'a> KeyView<'a> {
             environment: key.kind.as_str(),
             class: if key.agent.is_some() { "agent" } else { "organization" },
             agent: key.agent.as_ref().map(mandate_core::AgentId::name),
-            name: key.name.as_deref(),
+            label: key.name.as_deref(),
             rate: key.rate,
             status: KeyStatus::of(key, now),
             created_at: key.created_at,
@@ -252,14 +252,14 @@ impl Command {
 /// # Errors
 /// `out` cannot be written.
 pub fn table(out: &mut dyn Write, keys: &[KeyView<'_>]) -> io::Result<()> {
-    let heads = ["KEY", "ORGANIZATION", "ENVIRONMENT", "AGENT", "NAME", "RATE", "STATUS", "CREATED", "ENDS"];
+    let heads = ["KEY", "ORGANIZATION", "ENVIRONMENT", "AGENT", "LABEL", "RATE", "STATUS", "CREATED", "ENDS"];
     let rows = keys.iter().map(|key| {
         [
             key.key.to_string(),
             key.organization.to_owned(),
             key.environment.to_owned(),
             key.agent.unwrap_or_default().to_owned(),
-            key.name.unwrap_or_default().to_owned(),
+            key.label.unwrap_or_default().to_owned(),
             key.rate.to_string(),
             key.status.as_words().to_owned(),
             terminal::instant(Some(key.created_at)),
@@ -292,11 +292,17 @@ fn show(
 
 /// What happens to a key that was replaced.
 fn end_of(old: &IssuedKey) -> String {
-    let id = KeyId::of(&old.hash);
+    let id = labelled(old);
     match (old.revoked_at, old.expires_at) {
         (None, Some(end)) => format!("The old one, {id}, ends at {}", terminal::instant(Some(end))),
         _ => format!("The old one, {id}, is revoked"),
     }
+}
+
+/// A key's id, and its label if it has one.
+fn labelled(key: &IssuedKey) -> String {
+    let id = KeyId::of(&key.hash);
+    key.name.as_ref().map_or_else(|| id.to_string(), |label| format!("{id} ({label})"))
 }
 
 fn question(keys: &[IssuedKey]) -> String {
@@ -304,7 +310,7 @@ fn question(keys: &[IssuedKey]) -> String {
         Some(agent) => format!("agent {} of {}", agent.name(), key.organization),
         None => key.organization.clone(),
     };
-    let lines = keys.iter().map(|key| format!("  {} of {}, {}", KeyId::of(&key.hash), whose(key), key.kind));
+    let lines = keys.iter().map(|key| format!("  {} of {}, {}", labelled(key), whose(key), key.kind));
     format!("This revokes, for ever:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 

@@ -33,7 +33,8 @@ Until 0.1.0 a database of another version is refused, not upgraded.
 
 On PostgreSQL this also makes the partitions of decisions and events for a year ahead, if the role owns the tables, and says \
 until when there are any. Where servers have a role of their own that does not, run it once a month with the owner's URL. If \
-fewer than 90 days are left and the role may make none, it exits with 1.";
+fewer than 90 days are left and the role may make none, it exits with 1; and where a table that is not attached has the name of \
+a partition, which it says.";
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -55,8 +56,8 @@ impl Options {
     /// Prints what is to be done, and does it unless it is a dry run.
     ///
     /// # Errors
-    /// The database cannot be opened, its schema is newer than this program's, a migration fails, or partitions end soon that
-    /// this role may not make.
+    /// The database cannot be opened, its schema is newer than this program's, a migration fails, partitions end soon that
+    /// this role may not make, or a table is in the place of one.
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
         let looked = if self.dry_run {
@@ -73,10 +74,21 @@ impl Options {
         }
         // A dry run may have found no tables.
         let is_there = !self.dry_run || schema.is_newest();
-        let (end, is_short) =
-            if is_there { partitions_end(&database).map_err(Failure::failed)? } else { (None, false) };
-        self.print(&schema, end).map_err(Failure::failed)?;
-        if is_short && !self.dry_run {
+        let partitions =
+            if is_there { partitions(&database).map_err(Failure::failed)? } else { Partitions::default() };
+        self.print(&schema, partitions.end).map_err(Failure::failed)?;
+        if self.dry_run {
+            return Ok(());
+        }
+        if !partitions.detached.is_empty() {
+            let tables = partitions.detached.iter().map(|(table, attach)| format!("{table}: {attach}"));
+            return Err(Failure::failed(format!(
+                "these tables have the names of partitions and are not attached, or half detached, so that none is made in their place. Attach \
+                 each, or rename or drop it, and run this again:\n{}",
+                tables.collect::<Vec<_>>().join("\n")
+            )));
+        }
+        if partitions.is_short {
             return Err(Failure::failed(
                 "the partitions end soon, and this role may make none: run this with the role that owns the tables",
             ));
@@ -102,13 +114,26 @@ impl Options {
     }
 }
 
-/// Until when there are partitions, where the database has them, and whether that is soon.
-fn partitions_end(database: &str) -> Result<(Option<Timestamp>, bool), Fault> {
+/// The partitions, where the database has them.
+#[derive(Default)]
+struct Partitions {
+    /// Until when there are any.
+    end: Option<Timestamp>,
+    /// Whether that is soon.
+    is_short: bool,
+    /// Tables in the place of partitions, each with the statement that makes it one.
+    detached: Vec<(String, String)>,
+}
+
+fn partitions(database: &str) -> Result<Partitions, Fault> {
     if !upkeep::is_remote(database)? {
-        return Ok((None, false));
+        return Ok(Partitions::default());
     }
     upkeep::snapshot(database, |tx| {
         let now = servers::now(tx)?;
-        Ok((upkeep::partitions_end(tx, now)?, upkeep::partitions_short(tx)?.is_some()))
+        let end = upkeep::partitions_end(tx, now)?;
+        let (is_short, detached) =
+            (upkeep::partitions_short(tx)?.is_some(), upkeep::detached_partitions(tx, now)?);
+        Ok(Partitions { end, is_short, detached })
     })
 }

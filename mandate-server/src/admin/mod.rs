@@ -11,8 +11,10 @@ pub mod healthcheck;
 pub mod key;
 pub mod manual;
 pub mod migrate;
+pub mod notice;
 pub mod operator;
 pub mod organization;
+pub mod public_log;
 pub mod rate;
 pub mod retention;
 pub mod selection;
@@ -78,6 +80,9 @@ pub enum Command {
     /// Rotate the master key, which encrypts the signing keys
     #[command(subcommand, after_help = "Examples:\n  mandate-server master-key rotate --help")]
     MasterKey(signing_key::MasterCommand),
+    /// Have messages sent to a chat for each review that waits
+    #[command(subcommand, after_help = "Examples:\n  mandate-server notice show --organization acme")]
+    Notice(notice::Command),
     /// List webhooks and the state of their deliveries
     #[command(subcommand, after_help = "Examples:\n  mandate-server webhook list --organization acme")]
     Webhook(webhook::Command),
@@ -87,6 +92,9 @@ pub enum Command {
     /// List settlement instructions that are pending or were refused, and send one now
     #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
     Settlement(settlement::Command),
+    /// Show and keep the public logs, and their witnesses
+    #[command(subcommand, after_help = "Examples:\n  mandate-server log show")]
+    Log(public_log::Command),
     /// Close old months: write their decisions into files and delete their rows
     #[command(
         subcommand,
@@ -117,9 +125,11 @@ impl Command {
             Self::Rate(command) => command.run(),
             Self::SigningKey(command) => command.run(),
             Self::MasterKey(command) => command.run(),
+            Self::Notice(command) => command.run(),
             Self::Webhook(command) => command.run(),
             Self::Export(command) => command.run(),
             Self::Settlement(command) => command.run(),
+            Self::Log(command) => command.run(),
             Self::Retention(command) => command.run(),
             Self::Audit(command) => command.run(),
         }

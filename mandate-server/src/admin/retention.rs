@@ -84,7 +84,8 @@ decisions, reviews, events and deliveries are deleted, in pieces. What is pendin
 mandates and the metering. The current month and the last one are refused, by this machine's clock, the database's, and the \
 newest decision. Months are closed one after the other.
 
-On PostgreSQL servers go on meanwhile. On SQLite no server may be running. If the command is cut short, run it again: it \
+On PostgreSQL servers go on meanwhile. The role needs rights that servers do not: run this with the one that owns the tables. \
+Where one is missing, the command names it and the role, and changes nothing. On SQLite no server may be running. If the command is cut short, run it again: it \
 continues. A file that is gone or has changed by then is written again, all of them with another --to; once rows are deleted, \
 the command stops until it is put back. It cannot be undone: back up the database and keep the files. \
 The master key comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.";

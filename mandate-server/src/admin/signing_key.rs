@@ -11,6 +11,7 @@ use super::{Common, Failure, operator, terminal};
 use crate::clock::SystemEntropy;
 use crate::config;
 use crate::model::master_key::MasterKey;
+use crate::service::notices;
 use crate::service::signing;
 use crate::service::signing::rotation::{self, CACHE_SECONDS, KeyState, Maker};
 use crate::store::sql::signing_keys::SigningKeyRecord;
@@ -185,7 +186,10 @@ impl MasterCommand {
                         no server starts any more.";
         terminal::confirm(question, yes)?;
         let maker = maker(&new);
-        let sealed = terminal::run(&database, |tx| rotation::reseal(tx, &old, maker, &by))?;
+        let sealed = terminal::run(&database, |tx| {
+            notices::reseal(tx, &old, maker)?;
+            rotation::reseal(tx, &old, maker, &by)
+        })?;
         terminal::print(common.json, &serde_json::json!({ "signing_keys": sealed }), |out| {
             writeln!(
                 out,

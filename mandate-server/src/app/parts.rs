@@ -22,6 +22,7 @@ use crate::model::master_key::MasterKey;
 use crate::service::decide::Engine;
 use crate::service::endpoint::EgressPolicy;
 use crate::service::moments::Moments;
+use crate::service::signing::rotation::Maker;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Owned, Store};
@@ -29,6 +30,7 @@ use crate::traces::Traces;
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
+use crate::worker::public_log::LogKeeper;
 use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
@@ -197,6 +199,10 @@ impl Parts {
             keyring: keyring.clone(),
             entropy: Arc::clone(&self.entropy),
         });
+        let keeper =
+            LogKeeper::new(store.clone(), keyring.clone(), clock(), self.settings.checkpoints_directory())?;
+        let keeper = keeper.measured(metrics.clone());
+        tasks.spawn(|stopping| keeper.run(stopping));
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.moments), clock());
         tasks.spawn(|stopping| sweep.rotating(rotation).run(stopping));
         tasks.spawn(|stopping| {
@@ -217,7 +223,7 @@ fn prepare(
 ) -> Result<Keyring, Fault> {
     owned.migrate(&|shown| clock.database(shown))?;
     let keyring = store::run_once(database, |tx| {
-        signing::ensure(tx, master_key, entropy, clock.now())?;
+        signing::ensure(tx, Maker { master: master_key, entropy }, issuer, clock.now())?;
         Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)
     })?;
     keyring.map_err(|refusal| Fault::new(refusal.message))

@@ -116,6 +116,12 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exports_directory: Option<PathBuf>,
 
+    /// The directory of the public logs' last signed checkpoints [env: MANDATE_CHECKPOINTS_DIRECTORY] [default: beside a
+    /// database that is a file]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints_directory: Option<PathBuf>,
+
     /// Rotate signing keys after this many days; 0: by command only [env: MANDATE_SIGNING_KEY_ROTATION_DAYS] [default: 0]
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]

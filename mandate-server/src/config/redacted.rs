@@ -25,6 +25,7 @@ impl fmt::Debug for Settings {
             webhook_networks,
             settlement,
             exports_directory,
+            checkpoints_directory,
             signing_key_rotation_days,
             collector,
             log_format,
@@ -48,6 +49,7 @@ impl fmt::Debug for Settings {
             .field("webhook_networks", webhook_networks)
             .field("settlement", settlement)
             .field("exports_directory", exports_directory)
+            .field("checkpoints_directory", checkpoints_directory)
             .field("signing_key_rotation_days", signing_key_rotation_days)
             .field("collector", collector)
             .field("log_format", log_format)

@@ -68,6 +68,8 @@ pub struct Settings {
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
     pub exports_directory: Option<PathBuf>,
+    /// Where the last signed checkpoints of the public logs are kept. Absent: beside a database that is a file.
+    pub checkpoints_directory: Option<PathBuf>,
     /// After how many days signing keys are rotated. Absent: by the operator's command only.
     pub signing_key_rotation_days: Option<u32>,
     /// The collector of traces. Absent: no traces are made.
@@ -99,6 +101,7 @@ impl Default for Settings {
             webhook_networks: Vec::new(),
             settlement: SettlementSetting::Local,
             exports_directory: None,
+            checkpoints_directory: None,
             signing_key_rotation_days: None,
             collector: None,
             log_format: LogFormat::Text,
@@ -115,5 +118,13 @@ impl Settings {
         let name = self.database.strip_prefix(SQLITE).unwrap_or("mandate");
         let beside = || PathBuf::from(format!("{name}-exports"));
         self.exports_directory.clone().unwrap_or_else(beside)
+    }
+
+    /// The directory of the last signed checkpoints of the public logs. By default it is beside the database and has the
+    /// database's name with `-checkpoints`. If the database is no file, there is none by default.
+    #[must_use]
+    pub fn checkpoints_directory(&self) -> Option<PathBuf> {
+        let beside = || Some(PathBuf::from(format!("{}-checkpoints", self.database.strip_prefix(SQLITE)?)));
+        self.checkpoints_directory.clone().or_else(beside)
     }
 }

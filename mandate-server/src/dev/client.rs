@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mandate_core::EnvironmentKind;
 use mandate_core::jwks::KeySet;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -56,6 +57,13 @@ impl Client {
         let url = format!("{}{KEY_SET_PATH}", self.urls.verdicts);
         let (_, text) = read(self.http.get(url).send().await.map_err(unanswered)?).await?;
         KeySet::parse(text.as_bytes()).map_err(|e| Fault::new(format!("the key set: {e}")))
+    }
+
+    /// A text of the sandboxes' public log, fetched without an API key. None where it is not there.
+    pub(super) async fn log(&self, name: &str) -> Result<Option<String>, Fault> {
+        let url = format!("{}/log/{}/{name}", self.urls.verdicts, EnvironmentKind::Sandbox);
+        let (status, text) = read(self.http.get(url).send().await.map_err(unanswered)?).await?;
+        Ok(status.is_success().then_some(text))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io::Write;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use mandate_core::log::{LogProof, Policy, VerifierKey, token_hash};
 use mandate_core::verify::{Expected, verify_verdict};
 use mandate_core::{Amount, Currency, EnvironmentKind, Recipient, Timestamp, Verdict};
 use serde_json::{Value, json};
@@ -39,6 +41,9 @@ const SMALL: u32 = 40;
 const LARGE: u32 = 300;
 /// An amount beyond the limits.
 const TOO_LARGE: u32 = 900;
+/// How often the proof of the first token is asked for: it is there some seconds after the token.
+const PROOF_ATTEMPTS: usize = 40;
+const PROOF_PAUSE: Duration = Duration::from_millis(250);
 /// How much of a token is shown.
 const TOKEN_SHOWN_CHARS: usize = 24;
 
@@ -94,6 +99,7 @@ impl<W: Write> Scene<'_, W> {
         let issuer = self.client.urls.verdicts.clone();
         let played = Played { token, issuer, at: self.clock.now().seconds() };
         self.verify(&played).await?;
+        self.prove(&played.token).await?;
         // The commands below need a mandate in force.
         self.write_mandate().await?;
         self.data.keys.played = Some(played.clone());
@@ -144,6 +150,37 @@ impl<W: Write> Scene<'_, W> {
         ))
     }
 
+    /// What the same counterparty does, to know that the service cannot take the verdict back.
+    async fn prove(&mut self, token: &str) -> Result<(), Fault> {
+        let wrong =
+            |what: &str, e: &dyn fmt::Display| Fault::new(format!("the {what} of the public log: {e}"));
+        let hash = token_hash(token).ok_or_else(|| wrong("proof", &"the token is none"))?;
+        let hash = hash.as_bytes().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let mut proof = None;
+        for _ in 0..PROOF_ATTEMPTS {
+            proof = self.client.log(&format!("proof/{hash}")).await?;
+            if proof.is_some() {
+                break;
+            }
+            tokio::time::sleep(PROOF_PAUSE).await;
+        }
+        let Some(proof) = proof else {
+            return self
+                .say(format_args!("\nThe public log does not have it yet; `mandate log proof` asks again."));
+        };
+        let key = self.client.log("key").await?.ok_or_else(|| wrong("key", &"it is absent"))?;
+        let key = VerifierKey::parse(key.trim_end()).map_err(|e| wrong("key", &e))?;
+        let proof = LogProof::parse(proof.as_bytes()).map_err(|e| wrong("proof", &e))?;
+        let proved = proof.verify_decision(token, Some(&key), &Policy::none());
+        let size = proved.map_err(|e| wrong("proof", &e))?.checkpoint.size();
+        self.say(format_args!(
+            "\nIt is in the public log, where a change would be seen:\n\n  {DIM}{}{DIM:#}  {GOOD}proved{GOOD:#}  entry {} of \
+             {size}",
+            key.name(),
+            proof.index
+        ))
+    }
+
     /// Whether the newest mandate, the one that governs, is in force.
     async fn governed(&self) -> Result<bool, Fault> {
         let newest = self.client.get(&self.data.keys.organization_key, "/mandates?limit=1").await?;
@@ -188,7 +225,7 @@ impl<W: Write> Scene<'_, W> {
             "\n{BOLD}Paste these into another terminal:{BOLD:#}\n\n\
              curl -s {base}/authorizations -H 'Authorization: Bearer {agent_key}' -H 'Content-Type: application/json' -d '{body}'\n\n\
              MANDATE_BASE_URL={base} MANDATE_AGENT_KEY={agent_key} {mandate} authorize {SMALL} {CURRENCY} --to {RECIPIENT} --category {CATEGORY}\n\n\
-             {mandate} verify {token} --issuer {issuer}{jwks} --amount {SMALL} --currency {CURRENCY} --recipient {RECIPIENT} --allow-sandbox --at {at}\n\n\
+             {mandate} verify {token} --issuer {issuer}{jwks} --amount {SMALL} --currency {CURRENCY} --recipient {RECIPIENT} --nonce-elsewhere --allow-sandbox --at {at}\n\n\
              {DIM}Ctrl-C stops the service. The next start finds everything as it is; --fresh starts over.{DIM:#}",
             base = urls.base,
         ))

@@ -19,6 +19,8 @@ use crate::model::database::SQLITE;
 const DATABASE: &str = "mandate-dev.db";
 /// The directory of its exports.
 const EXPORTS: &str = "mandate-dev.db-exports";
+/// The last checkpoints of the public logs.
+const CHECKPOINTS: &str = "mandate-dev.db-checkpoints";
 /// SQLite's other files of the database.
 const BESIDE: [&str; 2] = ["mandate-dev.db-wal", "mandate-dev.db-shm"];
 const KEYS: &str = "mandate-dev.json";
@@ -156,14 +158,16 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the file {} cannot be read: {why}; --fresh starts over", path.display()))
 }
 
-/// Deletes the database, its exports and the keys. The keys are deleted last: a database without them could not be
-/// opened.
+/// Deletes the database, its exports, its last checkpoints and the keys. The keys are deleted last: a database without them
+/// could not be opened.
 fn remove(directory: &Path) -> Result<(), Fault> {
-    match fs::remove_dir_all(directory.join(EXPORTS)) {
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            return Err(Fault::new(format!("the directory {EXPORTS} cannot be deleted: {e}")));
+    for name in [EXPORTS, CHECKPOINTS] {
+        match fs::remove_dir_all(directory.join(name)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(Fault::new(format!("the directory {name} cannot be deleted: {e}")));
+            }
+            _ => {}
         }
-        _ => {}
     }
     for name in [DATABASE].into_iter().chain(BESIDE).chain([KEYS]) {
         let path = directory.join(name);

@@ -7,14 +7,23 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use sha2::{Digest as _, Sha256};
 
-use super::reference::POLICY;
 use super::respond::response;
 use crate::error::Fault;
 
+/// What a document may load and do where a browser shows it: nothing (CSP level 3). Browsers show texts and JSON with a style
+/// of their own.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
 /// Any cache may keep a document for five minutes.
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=300");
+/// Any cache may keep what never changes for a year (RFC 8246).
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 /// A cache must ask again before each use (RFC 9111, section 5.2.2.4).
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// A document, with its path and the template of it that is recorded in the request log.
+pub(super) type Published = (String, &'static str, Document);
 
 /// A document with its headers.
 pub(super) struct Document {
@@ -23,18 +32,35 @@ pub(super) struct Document {
     /// A strong one (RFC 9110, section 8.8.3): the hash of the bytes.
     etag: HeaderValue,
     cache_control: HeaderValue,
+    policy: HeaderValue,
 }
 
 impl Document {
     pub(super) fn new(content_type: &'static str, body: Bytes) -> Result<Self, Fault> {
         let hash = Bytes::copy_from_slice(&Sha256::digest(&body));
         let etag = HeaderValue::try_from(format!("\"{hash:x}\"")).map_err(|e| Fault::new(e.to_string()))?;
-        Ok(Self { content_type: HeaderValue::from_static(content_type), body, etag, cache_control: CACHED })
+        Ok(Self {
+            content_type: HeaderValue::from_static(content_type),
+            body,
+            etag,
+            cache_control: CACHED,
+            policy: POLICY,
+        })
     }
 
     /// The same document, which caches must ask for again before each use.
     pub(super) fn no_cache(self) -> Self {
         Self { cache_control: NO_CACHE, ..self }
+    }
+
+    /// The same document, whose path names its bytes: a cache need never ask again.
+    pub(super) fn immutable(self) -> Self {
+        Self { cache_control: IMMUTABLE, ..self }
+    }
+
+    /// The same document under another policy of what it may load and do.
+    pub(super) fn with_policy(self, policy: HeaderValue) -> Self {
+        Self { policy, ..self }
     }
 
     /// The document; or, when the request names its `ETag`, that it has not changed.
@@ -46,7 +72,7 @@ impl Document {
         }
         let [cached, etag] = validators;
         let content_type = (header::CONTENT_TYPE, self.content_type.clone());
-        let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
+        let policy = (header::CONTENT_SECURITY_POLICY, self.policy.clone());
         response(StatusCode::OK, [content_type, policy, cached, etag], self.body.clone())
     }
 }

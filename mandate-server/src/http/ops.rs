@@ -39,7 +39,7 @@ const DECIDING_SECONDS: u64 = 5;
 
 /// The answer when nothing is decided.
 const NOT_DECIDING: &str =
-    "nothing is decided: the database grants no connection, or no lock, or no commit\n";
+    "nothing is decided: the database grants no connection, no lock or no commit, or lacks what it needs\n";
 
 /// The answer when the store no longer writes.
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
@@ -14,92 +13,121 @@ use tokio::sync::Semaphore;
 
 use super::KEY_SET_PATH;
 use super::accept::preferred;
-use super::document::Document;
+use super::document::{Document, Published};
 use super::fallback::{no_such_path, on_path};
 use super::key_set::{self, KeySet};
 use super::openapi::{self, CONTRACT_PATH, Hosts};
-use super::reference::{self, REFERENCE_PATH};
+use super::pages::{self, LOG_PATH};
+use super::public_log::{LOGS, OBJECT_OF_LOG, PublicLogs};
+use super::reference;
 use super::respond::{Failure, JSON, response};
 use crate::clock::Clock;
-use crate::error::{Fault, Refusal};
+use crate::error::{Code, Fault, Refusal};
 use crate::service::escrows::{self, Address};
 use crate::service::signing::Keyring;
 use crate::store::Store;
+use crate::store::tx::Tx;
 
 /// The Content-Type of the contract (RFC 9512).
 const YAML: &str = "application/yaml";
-/// Redirects to the reference, for people.
-const ROOT_PATH: &str = "/";
 /// The contract of an escrow.
 const CONTRACT_OF_ESCROW: &str = "/contracts/{address}";
 /// The prefix of the path of a contract. The rest of the path is the address, which may be unknown.
 const CONTRACTS: &str = "/contracts/";
 /// The forms of an escrow's contract; the first is sent when none is asked for.
-const CONTRACT_FORMS: [&str; 2] = ["application/json", JWT];
+const CONTRACT_FORMS: [&str; 3] = ["application/json", JWT, PAGE];
 const JWT: &str = "application/jwt";
+const PAGE: &str = "text/html";
 /// How many contracts are read at a time: requests without a key must not crowd out those with one.
 const MAX_READING: usize = 64;
 
-/// The public listener: the key set, a few documents, and the contracts of escrows.
+/// The public listener: the key set, a few documents, the contracts of escrows, and the public logs.
 pub(crate) struct Public {
     keyring: Keyring,
     store: Store,
     clock: Arc<dyn Clock>,
+    log: PublicLogs,
     /// Room for the contracts that are being read.
     room: Semaphore,
 }
 
 impl Public {
     pub(crate) fn new(keyring: Keyring, store: Store, clock: Arc<dyn Clock>) -> Self {
-        Self { keyring, store, clock, room: Semaphore::new(MAX_READING) }
+        let log = PublicLogs::new(store.clone());
+        Self { keyring, store, clock, log, room: Semaphore::new(MAX_READING) }
     }
 
-    /// An escrow's contract, for anyone who has its address: as JSON, or as a token.
+    /// An escrow's contract, for anyone who has its address: as JSON, as a token, or as a page.
     async fn contract(&self, address: &str, headers: &HeaderMap) -> Result<Response, Failure> {
+        let form = preferred(headers, &CONTRACT_FORMS);
+        let mut response = match self.contract_as(form, address, headers).await {
+            Err(Failure::Refused(refusal)) if form == PAGE && refusal.code == Code::NotFound => {
+                pages::contract::absent(self.keyring.issuer())?
+            }
+            answered => answered?,
+        };
+        response.headers_mut().insert(header::VARY, HeaderValue::from_name(header::ACCEPT));
+        Ok(response)
+    }
+
+    async fn contract_as(&self, form: &str, address: &str, headers: &HeaderMap) -> Result<Response, Failure> {
         let address = Address::parse(address).ok_or_else(Refusal::not_found)?;
         let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;
-        let vary = (header::VARY, HeaderValue::from_name(header::ACCEPT));
-        if preferred(headers, &CONTRACT_FORMS) == JWT {
-            let (keyring, now) = (self.keyring.clone(), self.clock.now());
-            let token =
-                self.store.read(move |tx| escrows::signed_contract(tx, address, &keyring, now)).await??.body;
-            let form = (header::CONTENT_TYPE, HeaderValue::from_static(JWT));
-            return Ok(response(StatusCode::OK, [form, vary], token));
+        if form != PAGE && form != JWT {
+            let contract = self.store.read(move |tx| escrows::contract(tx, address)).await??.body;
+            return Ok(response(StatusCode::OK, [(header::CONTENT_TYPE, JSON)], contract));
         }
-        let contract = self.store.read(move |tx| escrows::contract(tx, address)).await??.body;
-        Ok(response(StatusCode::OK, [(header::CONTENT_TYPE, JSON), vary], contract))
+        let (keyring, now) = (self.keyring.clone(), self.clock.now());
+        let read = move |tx: &mut Tx<'_>| escrows::with_token(tx, address, &keyring, now);
+        let (escrow, token) = self.store.read(read).await??;
+        if form == PAGE {
+            let page = pages::contract::contract(self.keyring.issuer(), &escrow, &token)?;
+            return Ok(page.respond(headers));
+        }
+        let form = (header::CONTENT_TYPE, HeaderValue::from_static(JWT));
+        Ok(response(StatusCode::OK, [form], token))
+    }
+
+    /// The page of the public logs.
+    async fn log_page(&self, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
+        let (issuer, now) = (self.keyring.issuer(), self.clock.now());
+        self.log.page(issuer, now, uri.query().unwrap_or_default(), headers).await
     }
 }
 
 /// The router of the public listener of a server with these addresses.
 pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fault> {
-    let root = async || {
-        let location = [(header::LOCATION, HeaderValue::from_static(REFERENCE_PATH))];
-        response(StatusCode::FOUND, location, Body::empty())
-    };
     let (keyring, clock) = (public.keyring.clone(), Arc::clone(&public.clock));
     let key_set = get(key_set::get).with_state(Arc::new(KeySet { keyring, clock }));
     let contract = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
         public.contract(uri.path().strip_prefix(CONTRACTS).unwrap_or_default(), &headers).await
     };
+    let log = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
+        public.log.get(uri.path().strip_prefix(LOGS).unwrap_or_default(), &headers).await
+    };
+    let log_page = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
+        public.log_page(&uri, &headers).await
+    };
     let mut router = Router::new()
-        .route(ROOT_PATH, on_path(ROOT_PATH, get(root)))
         .route(KEY_SET_PATH, on_path(KEY_SET_PATH, key_set))
         .route(CONTRACTS, on_path(CONTRACT_OF_ESCROW, get(contract)))
         .route("/contracts/{*address}", on_path(CONTRACT_OF_ESCROW, get(contract)))
+        .route(LOG_PATH, on_path(LOG_PATH, get(log_page)))
+        .route("/log/{kind}/{*object}", on_path(OBJECT_OF_LOG, get(log)))
         .fallback(no_such_path);
-    for (path, document) in documents(hosts)? {
+    for (path, recorded, document) in documents(hosts)? {
         let document = Arc::new(document);
         let handler = async move |headers: HeaderMap| document.respond(&headers);
-        router = router.route(path, on_path(path, get(handler)));
+        router = router.route(&path, on_path(recorded, get(handler)));
     }
     Ok(router.with_state(public))
 }
 
-/// The OpenAPI document and the files of the reference, each with its path.
-fn documents(hosts: Hosts<'_>) -> Result<Vec<(&'static str, Document)>, Fault> {
+/// The pages, the OpenAPI document and the files of the reference.
+fn documents(hosts: Hosts<'_>) -> Result<Vec<Published>, Fault> {
     let contract = Document::new(YAML, Bytes::from(openapi::yaml(hosts)?))?;
-    let files = reference::files()?.into_iter();
-    let files = files.map(|(path, content_type, body)| Ok((path, Document::new(content_type, body)?)));
-    std::iter::once(Ok((CONTRACT_PATH, contract))).chain(files).collect()
+    let mut documents = pages::documents(hosts.verdicts)?;
+    documents.push((CONTRACT_PATH.to_owned(), CONTRACT_PATH, contract));
+    documents.extend(reference::documents(hosts.verdicts)?);
+    Ok(documents)
 }

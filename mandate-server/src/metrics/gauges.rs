@@ -1,6 +1,7 @@
 //! Values that are read at each scrape, and not counted as they change.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use mandate_core::{EnvironmentKind, Timestamp};
 use prometheus_client::metrics::family::Family;
@@ -50,6 +51,8 @@ pub(super) struct Gauges {
     queue_jobs: Gauge,
     deliveries_pending: Gauge,
     delivery_lag: Seconds,
+    log_delay: Seconds,
+    logs_stopped: Family<OfKind, Gauge>,
     reviews_pending: Gauge,
     exports_pending: Gauge,
     signing_keys: Family<OfKind, Seconds>,
@@ -111,6 +114,7 @@ impl Gauges {
                 &gauges.clock_behind,
             ),
             ("delivery_lag", "Age of the oldest delivery that is due", &gauges.delivery_lag),
+            ("public_log_delay", "How long a public log has been behind", &gauges.log_delay),
             (
                 "tls_certificate_expiry_timestamp",
                 "When the first of the certificates ends; 0 without TLS",
@@ -126,6 +130,8 @@ impl Gauges {
             Unit::Seconds,
             gauges.signing_keys.clone(),
         );
+        let help = "1 while the public log of this kind of environment is stopped";
+        ours.register("public_log_stopped", help, gauges.logs_stopped.clone());
         let help = "1 while this server can sign for this kind of environment";
         ours.register("signing_ready", help, gauges.signing_ready.clone());
         let process = registry.sub_registry_with_prefix("process");
@@ -165,6 +171,11 @@ impl Gauges {
         set(&self.partitions.get_or_create(&Vec::new()), Some(cluster.partitions_end.seconds()));
     }
 
+    /// A public log that cannot be published has nothing in the store that says since when.
+    pub(super) fn log_waits_at_least(&self, delay: Duration) {
+        self.log_delay.set(self.log_delay.get().max(delay.as_secs_f64()));
+    }
+
     pub(super) fn set(&self, reading: &Reading) {
         for (kind, open) in &reading.connections {
             set(&self.connections.get_or_create(&OfKind { kind }), Some(*open));
@@ -190,6 +201,13 @@ impl Gauges {
             let behind = reading.now.map(|now| seconds(stored.clock_mark) - seconds(now));
             self.clock_behind.set(behind.unwrap_or_default().max(0.0));
             self.delivery_lag.set(lag.unwrap_or_default().max(0.0));
+            let waits = stored.log_waits_since.zip(reading.now);
+            let delay = waits.map(|(since, now)| seconds(now) - seconds(since));
+            self.log_delay.set(delay.unwrap_or_default().max(0.0));
+            for (kind, stopped) in &stored.logs_stopped {
+                let kind = OfKind { kind: kind.as_str() };
+                self.logs_stopped.get_or_create(&kind).set((*stopped).into());
+            }
             for (kind, created_at) in &stored.signing_keys {
                 let kind = OfKind { kind: kind.as_str() };
                 self.signing_keys.get_or_create(&kind).set(seconds(*created_at));

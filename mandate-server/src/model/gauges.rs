@@ -18,6 +18,10 @@ pub struct Stored {
     pub exports_pending: i64,
     /// The high-water mark of the instants by which decisions were made.
     pub clock_mark: Timestamp,
+    /// When the oldest entry was made that waits for a public log.
+    pub log_waits_since: Option<Timestamp>,
+    /// Whether the public log of each kind is stopped.
+    pub logs_stopped: Vec<(EnvironmentKind, bool)>,
     /// When the newest signing key of each kind was made.
     pub signing_keys: Vec<(EnvironmentKind, Timestamp)>,
 }

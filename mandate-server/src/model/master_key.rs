@@ -75,32 +75,57 @@ impl MasterKey {
             .map_err(|_| Fault::new("the master key is not of 32 bytes"))
     }
 
-    /// Encrypts a signing key. It opens only under the name `kid`.
-    pub(crate) fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
-        let payload = Payload { msg: secret.expose(), aad: kid.as_str().as_bytes() };
+    /// Encrypts a secret. It opens only under the same `name`.
+    pub(crate) fn seal(&self, secret: &[u8], name: &str, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
+        let payload = Payload { msg: secret, aad: name.as_bytes() };
         let sealed = self.cipher()?.encrypt(&Nonce::from(nonce), payload);
-        let sealed = sealed.map_err(|_| Fault::new("a signing key could not be sealed"))?;
+        let sealed = sealed.map_err(|_| Fault::new("a secret could not be sealed"))?;
         Ok([nonce.as_slice(), &sealed].concat())
+    }
+
+    /// Decrypts a secret of 32 bytes that was encrypted under this `name`; `what` it is, for the fault.
+    pub(crate) fn open(&self, sealed: &[u8], name: &str, what: &str) -> Result<Zeroizing<[u8; 32]>, Fault> {
+        let opened = self.open_any(sealed, name, what)?;
+        opened.as_slice().try_into().map(Zeroizing::new).map_err(|_| wrong(what))
+    }
+
+    /// Decrypts a secret of any length that was encrypted under this `name`; `what` it is, for the fault.
+    pub(crate) fn open_any(
+        &self,
+        sealed: &[u8],
+        name: &str,
+        what: &str,
+    ) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(|| wrong(what))?;
+        let payload = Payload { msg: sealed, aad: name.as_bytes() };
+        let opened = self.cipher()?.decrypt(&Nonce::from(*nonce), payload);
+        opened.map(Zeroizing::new).map_err(|_| wrong(what))
+    }
+
+    /// Encrypts a signing key. It opens only under the name `kid`.
+    pub(crate) fn seal_key(
+        &self,
+        secret: &SecretKey,
+        kid: &Kid,
+        nonce: [u8; NONCE],
+    ) -> Result<Vec<u8>, Fault> {
+        self.seal(secret.expose(), kid.as_str(), nonce)
     }
 
     /// Whether the signing key with this name is sealed under this master key.
     #[must_use]
     pub fn opens(&self, kid: &str, sealed: &[u8]) -> bool {
-        Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())
+        Kid::parse(kid).is_ok_and(|kid| self.open_key(sealed, &kid).is_ok())
     }
 
-    pub(crate) fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
-        let wrong = || {
-            Fault::NoSigningKey(format!(
-                "signing key {kid} does not open: this is not the master key it was sealed under"
-            ))
-        };
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(wrong)?;
-        let payload = Payload { msg: sealed, aad: kid.as_str().as_bytes() };
-        let opened = self.cipher()?.decrypt(&Nonce::from(*nonce), payload).map_err(|_| wrong())?;
-        let opened: [u8; 32] = Zeroizing::new(opened).as_slice().try_into().map_err(|_| wrong())?;
-        SecretKey::from_bytes(opened).map_err(|e| Fault::corrupt(format!("signing key {kid}: {e}")))
+    pub(crate) fn open_key(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
+        let opened = self.open(sealed, kid.as_str(), &format!("signing key {kid}"))?;
+        SecretKey::from_bytes(*opened).map_err(|e| Fault::corrupt(format!("signing key {kid}: {e}")))
     }
+}
+
+fn wrong(what: &str) -> Fault {
+    Fault::NoSigningKey(format!("{what} does not open: this is not the master key it was sealed under"))
 }
 
 #[cfg(test)]
@@ -123,11 +148,14 @@ mod tests {
         let kid = Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox);
         let other = Kid::for_key(secret.public_key(), EnvironmentKind::Production);
         let master = MasterKey::from_bytes([1; 32]);
-        let sealed = master.seal(&secret, &kid, [9; NONCE]).unwrap();
-        assert_eq!(master.open(&sealed, &kid).unwrap().expose(), secret.expose());
-        assert!(master.open(&sealed, &other).is_err());
-        assert_eq!(MasterKey::from_bytes([2; 32]).open(&sealed, &kid).unwrap_err().kind(), "no_signing_key");
-        assert!(master.open(&sealed[..11], &kid).is_err());
+        let sealed = master.seal_key(&secret, &kid, [9; NONCE]).unwrap();
+        assert_eq!(master.open_key(&sealed, &kid).unwrap().expose(), secret.expose());
+        assert!(master.open_key(&sealed, &other).is_err());
+        assert_eq!(
+            MasterKey::from_bytes([2; 32]).open_key(&sealed, &kid).unwrap_err().kind(),
+            "no_signing_key"
+        );
+        assert!(master.open_key(&sealed[..11], &kid).is_err());
         assert_eq!(format!("{master:?}"), "MasterKey(…)");
     }
 }

@@ -347,10 +347,55 @@ pub struct LeaseRecord {
     pub kind: EnvironmentKind,
     /// The webhook.
     pub webhook: WebhookId,
-    /// Where its events are sent.
+    /// Where its events are sent. For notices, the host alone.
     pub url: String,
+    /// How its events are told to people, if it is for notices.
+    pub notice: Option<NoticeRecord>,
     /// Until when.
     pub until: Timestamp,
+}
+
+/// The form of the messages that a chat takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeFormat {
+    /// Slack's incoming webhooks: an object with `text`.
+    Slack,
+    /// Workflows of Microsoft Teams: a message with an Adaptive Card.
+    Teams,
+}
+
+impl NoticeFormat {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Slack => "slack",
+            Self::Teams => "teams",
+        }
+    }
+
+    /// Reads the word.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Slack, Self::Teams].into_iter().find(|format| format.as_str() == text)
+    }
+}
+
+/// The webhook of an environment that says in a chat that a review waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoticeRecord {
+    /// The name of the organization.
+    pub organization: String,
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// Its URL, encrypted.
+    pub sealed: Vec<u8>,
+    /// The form of its messages.
+    pub format: NoticeFormat,
+    /// Whether messages name agent, amount and recipient.
+    pub has_details: bool,
 }
 
 /// A delivery whose next attempt is due.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::keys::DEFAULT_RATE;
 use super::listing::{Cursors, Query, Walk};
+use super::public_log::Governing;
 use crate::error::{Code, Refusal};
 use crate::model::call::{Answer, Call, Scripted};
 use crate::store::sql;
@@ -56,6 +57,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         return Err(Refusal::new(Code::NameTaken, message).into());
     }
     sql::keys::insert(tx, command.key.hash(), environment, Some(&agent.id), DEFAULT_RATE, command.at)?;
+    Governing::AgentCreated { at: created_at, agent: &agent.id }.record(tx, environment)?;
     let view = View { agent_key: Some(command.key.expose()), ..View::of(&agent) };
     Ok(Answer { secret: true, ..Answer::new(201, &view)? })
 }

@@ -6,12 +6,15 @@ mod chain;
 pub(super) mod closing;
 mod kept;
 mod log;
+mod public_log;
 mod usage;
 
 use mandate_core::{DecisionId, EscrowId, ExportId, MandateId, ReviewId};
 use serde::Serialize;
 
 use crate::error::Fault;
+use crate::model::master_key::MasterKey;
+use crate::service::public_log::LogSecrets;
 use crate::store::sql::check::{self as rows, IdKind};
 use crate::store::sql::checksums::{self, ChecksummedTable};
 use crate::store::tx::{Tx, Value};
@@ -164,11 +167,12 @@ fn checked(tx: &mut Tx<'_>, guarded: &ChecksummedTable, listener: &mut dyn Liste
 }
 
 /// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the
-/// log, and the checksums of what is written down, the answers kept under idempotency keys among it.
+/// log, the checksums of what is written down, the answers kept under idempotency keys among it, and the public logs. Without
+/// `secrets` what the rows say is not compared with the public logs, but for their tokens.
 ///
 /// # Errors
 /// The database does not answer.
-pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
+pub fn full(tx: &mut Tx<'_>, secrets: Option<&LogSecrets>, listener: &mut dyn Listener) -> Result<(), Fault> {
     if !quick(tx, listener)? {
         return Ok(());
     }
@@ -178,7 +182,16 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     for guarded in checksums::written() {
         checked(tx, guarded, listener)?;
     }
-    kept::walk(tx, listener)
+    kept::walk(tx, listener)?;
+    public_log::walk(tx, secrets, listener)
+}
+
+/// Checks that the public logs' own keys open under the master key.
+///
+/// # Errors
+/// The database does not answer.
+pub fn log_keys(tx: &mut Tx<'_>, master: &MasterKey, listener: &mut dyn Listener) -> Result<(), Fault> {
+    public_log::keys(tx, master, listener)
 }
 
 /// Whether the database still answers. Once the connection or the transaction has failed, every further row would be a

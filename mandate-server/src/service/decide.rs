@@ -9,6 +9,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use mandate_core::json::one_line;
+use mandate_core::log::{Entry, record_hash, token_hash};
 use mandate_core::{
     DecisionId, Evaluation, EventId, EventKind, Nonce, Request, ReviewId, ReviewStatus, Timestamp, Verdict,
     evaluate, jwt,
@@ -18,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::decisions::{ReviewView, claims, show_signed};
 use super::moments::{Moments, must_not_be_behind};
+use super::public_log::LogSecrets;
 use super::signing::Keyring;
 use crate::error::Fault;
 use crate::model::call::{Answer, Environment};
@@ -26,7 +29,8 @@ use crate::model::records::{
     AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageRecord,
 };
 use crate::store::{
-    AgentContext, Authorization, Decider, DecisionAndReview, Found, Signed, Unsigned, UnsignedOutcome,
+    AgentContext, Authorization, Decider, DecisionAndReview, Found, LogEntry, Signed, Unsigned,
+    UnsignedOutcome,
 };
 
 /// Decides on requests, and signs the decisions.
@@ -174,17 +178,21 @@ impl Engine {
         // Not by `Moments::event`, which reads the newest: one server's ids are in order anyway, and on PostgreSQL the batch
         // compares this one with the newest, and draws again (`hot.rs`). An approval's event is drawn by its script.
         let event = review.as_ref().map(|_| EventId::from_bytes(ids.next(now)));
-        Ok(Unsigned { decided: Box::new(DecisionAndReview { decision, review }), event, signer: key.signer })
+        let entry = LogEntry { kind: inputs.environment.kind, bytes: Vec::new() };
+        let decided = Box::new(DecisionAndReview { decision, review, entry });
+        Ok(Unsigned { decided, event, signer: key.signer })
     }
 
-    /// Signs a decision. This takes most of the time of an authorization.
+    /// Signs a decision, and makes its entry in the public log. This takes most of the time of an authorization.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<SignedDecision, Fault> {
         let Unsigned { mut decided, signer, .. } = unsigned;
-        let decision = &mut decided.decision;
-        let claims = claims(decision, self.keyring.issuer(), &environment.policy_version).to_json();
-        let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
+        let claims = claims(&decided.decision, self.keyring.issuer(), &environment.policy_version);
+        let signed = jwt::sign_kept(&*signer, &claims.to_json()).map_err(|e| Fault::new(e.to_string()));
         let token;
-        (token, decision.signature) = signed?;
+        (token, decided.decision.signature) = signed?;
+        let DecisionAndReview { decision, review, entry } = &mut *decided;
+        let row = show_signed(decision, review.as_ref(), &claims, &token, decision.decided_at)?;
+        entry.bytes = log_entry(decision, &token, &row, self.keyring.log_secrets())?.to_bytes();
         Ok(SignedDecision { decided, token })
     }
 
@@ -196,7 +204,7 @@ impl Engine {
         (id, now): (EventId, Timestamp),
     ) -> Result<EventRecord, Fault> {
         let SignedDecision { decided, token } = fresh;
-        let DecisionAndReview { decision, review } = &**decided;
+        let DecisionAndReview { decision, review, .. } = &**decided;
         let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
         Ok(EventRecord {
             environment: environment.id,
@@ -206,6 +214,23 @@ impl Engine {
             data: show_signed(decision, review.as_ref(), &claims, token, now)?,
         })
     }
+}
+
+/// A decision's entry in the public log. `row` is the decision as an export shows it, before its review is answered.
+///
+/// # Errors
+/// The token is none.
+pub fn log_entry(
+    decision: &DecisionRecord,
+    token: &str,
+    row: &RawValue,
+    secrets: &LogSecrets,
+) -> Result<Entry, Fault> {
+    let secrets = secrets.environment(decision.environment);
+    let sequence = u64::try_from(decision.sequence).map_err(|_| Fault::corrupt("a negative sequence"))?;
+    let record = record_hash(&secrets.blind.decision(decision.id), one_line(row.get()).as_bytes());
+    let token = token_hash(token).ok_or_else(|| Fault::new("a token that cannot be logged"))?;
+    Ok(Entry::Decision { tag: secrets.watch.decision(&decision.request.agent, sequence), token, record })
 }
 
 /// The answer as it is kept under the idempotency key that was sent, if one was.
@@ -265,7 +290,7 @@ impl SignedDecision {
     /// # Errors
     /// It cannot be written.
     pub fn answer(&self, now: Timestamp) -> Result<Answer, Fault> {
-        let DecisionAndReview { decision, review } = &*self.decided;
+        let DecisionAndReview { decision, review, .. } = &*self.decided;
         let token = (decision.verdict == Verdict::Allow).then(|| quoted(&self.token)).transpose()?;
         let answer = Answer::new(
             201,

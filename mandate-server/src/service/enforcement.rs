@@ -3,6 +3,7 @@
 use mandate_core::Timestamp;
 use serde::Serialize;
 
+use super::public_log::Governing;
 use crate::model::call::{Answer, Call, Scripted};
 use crate::model::records::Mode;
 use crate::store::sql;
@@ -25,6 +26,7 @@ pub fn set(tx: &mut Tx<'_>, call: &Call, mode: Mode, now: Timestamp) -> Scripted
     if mode != in_force {
         since = now;
         sql::environments::switch(tx, environment, mode, since)?;
+        Governing::ModeSwitched { at: since, mode }.record(tx, environment)?;
     }
     Ok(Answer::new(200, &Enforcement { mode, since })?)
 }

@@ -15,13 +15,13 @@ use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, DecisionRecord, Slice};
 use crate::store::sql;
-use crate::store::sql::escrows::Escrow;
 use crate::store::sql::instructions::Action;
 use crate::store::tx::Tx;
 
 use settling::Change;
 use view::{ContractClaims, View};
 
+pub use crate::store::sql::escrows::Escrow;
 pub use address::Address;
 pub use settling::{LONGEST_WAIT_SECONDS, MAX_REFUSAL_REASON, Reply, claim, due, give_back, settle};
 
@@ -218,16 +218,21 @@ pub fn contract(tx: &mut Tx<'_>, address: Address) -> Scripted {
     Ok(Answer::new(200, &View::public(&escrow)?)?)
 }
 
-/// The contract at an address as a token (ES256), which shows its state at `now`.
+/// The escrow at an address, with its contract as a token (ES256), which shows its state at `now`.
 ///
 /// # Errors
 /// There is none, or it cannot be signed.
-pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now: Timestamp) -> Scripted {
+pub fn with_token(
+    tx: &mut Tx<'_>,
+    address: Address,
+    keyring: &Keyring,
+    now: Timestamp,
+) -> Result<(Escrow, String), ScriptError> {
     let escrow = sql::escrows::at_address(tx, address.0)?.ok_or_else(Refusal::not_found)?;
     let contract = View::public(&escrow)?;
     let claims = ContractClaims { iss: keyring.issuer(), iat: now.seconds(), contract };
     let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
     let token = jwt::sign(&*keyring.signing(escrow.kind, now)?.signer, &claims);
-    let body = token.map_err(|e| Fault::new(e.to_string()))?.into_bytes();
-    Ok(Answer { status: 200, body, secret: false, replayed: false, decided: None })
+    let token = token.map_err(|e| Fault::new(e.to_string()))?;
+    Ok((escrow, token))
 }

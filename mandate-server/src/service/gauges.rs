@@ -4,6 +4,7 @@ use mandate_core::Timestamp;
 
 use crate::error::Fault;
 use crate::model::gauges::{MAX_COUNTED, Stored};
+use crate::service::public_log::append;
 use crate::store::sql::{clock, gauges};
 use crate::store::tx::Tx;
 
@@ -18,6 +19,8 @@ pub fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Stored, Fault> {
         reviews_pending: gauges::reviews_pending(tx, now, MAX_COUNTED)?,
         exports_pending: gauges::exports_pending(tx, MAX_COUNTED)?,
         clock_mark: clock::mark(tx)?,
+        log_waits_since: append::waits_since(tx)?,
+        logs_stopped: gauges::logs_stopped(tx)?,
         signing_keys: gauges::signing_keys(tx)?,
     })
 }

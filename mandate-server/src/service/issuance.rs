@@ -178,14 +178,14 @@ pub struct Issued {
 /// No message repeats it.
 pub fn name(text: &str) -> Result<String, Invalid> {
     if holds_key(text) {
-        return Err(Invalid::new("name", "must not hold an API key"));
+        return Err(Invalid::new("label", "must not hold an API key"));
     }
     let is_shown = |c: char| !c.is_control() && !is_bidirectional_control(c);
     if (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && text.chars().all(is_shown) {
         return Ok(text.to_owned());
     }
     let accepted = "none of them a control character, or one that changes the order of the text";
-    Err(Invalid::new("name", format!("must be 1 to {MAX_NAME_CHARS} characters, {accepted}")))
+    Err(Invalid::new("label", format!("must be 1 to {MAX_NAME_CHARS} characters, {accepted}")))
 }
 
 /// All keys of an organization, or of all organizations, oldest first, including those not in force.
@@ -239,7 +239,7 @@ pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, 
         expires_at: command.expires_at,
     };
     let key = insert(tx, &key)?;
-    let details = json!({ "rate": key.rate, "name": key.name, "expires_at": key.expires_at });
+    let details = json!({ "rate": key.rate, "label": key.name, "expires_at": key.expires_at });
     record(tx, by, "key.issue", &key, details)?;
     Ok(Issued { secret, key })
 }
@@ -355,8 +355,14 @@ fn record(
     key: &IssuedKey,
     mut details: serde_json::Value,
 ) -> Result<(), ScriptError> {
-    if let (Some(agent), Some(details)) = (&key.agent, details.as_object_mut()) {
-        details.insert("agent".to_owned(), json!(agent));
+    let named = [
+        ("agent", key.agent.as_ref().map(|agent| json!(agent))),
+        ("label", key.name.as_ref().map(|name| json!(name))),
+    ];
+    for (name, value) in named {
+        if let (Some(value), Some(details)) = (value, details.as_object_mut()) {
+            details.insert(name.to_owned(), value);
+        }
     }
     let subject = KeyId::of(&key.hash).to_string();
     let entry = AuditEntry {
@@ -405,7 +411,7 @@ mod tests {
             ["", "a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{2028}\u{85}", key.expose(), &key.expose()[..56]];
         for bad in bad.into_iter().chain([&*"a".repeat(65)]) {
             let refused = name(bad).unwrap_err().to_string();
-            assert!(refused.starts_with("name must") && !refused.contains("ak_live"), "{bad:?}");
+            assert!(refused.starts_with("label must") && !refused.contains("ak_live"), "{bad:?}");
         }
     }
 }

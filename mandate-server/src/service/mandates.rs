@@ -7,6 +7,7 @@ use mandate_core::{AgentId, EventKind, Mandate, MandateId, MandateStatus, Terms,
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
 use super::outbox;
+use super::public_log::Governing;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, Slice};
@@ -65,6 +66,17 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     if soon {
         expiring(tx, agent.environment, &mandate, &command.moments, now)?;
     }
+    let replaces = state.mandate.as_ref().filter(|governed| governed.revoked_at.is_none()).map(|old| old.id);
+    let (mandate_id, terms) = (mandate.id, &mandate.terms);
+    let written = Governing::MandateCreated {
+        at: now,
+        agent: &agent.agent,
+        mandate: mandate_id,
+        terms,
+        replaces,
+        governs_from,
+    };
+    written.record(tx, agent.environment)?;
     Ok(Answer::new(201, &mandate.view(now))?)
 }
 
@@ -206,6 +218,10 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     let data = outbox::data(&mandate.view(now))?;
     let answer = Answer::new(200, &data)?;
     outbox::write(tx, moments, key.environment, EventKind::MandateRevoked, now, data)?;
+    let revoked_after = state.sequence;
+    let revoked =
+        Governing::MandateRevoked { at: now, agent: &key.agent, mandate: mandate.id, revoked_after };
+    revoked.record(tx, key.environment)?;
     Ok(answer)
 }
 

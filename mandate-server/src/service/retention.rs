@@ -162,7 +162,7 @@ pub fn time(tx: &mut Tx<'_>, period: &Period, clocks: Clocks<'_>) -> Result<Time
 /// What closing a month would delete: its rows, and what was left of the months before it. Changes nothing.
 ///
 /// # Errors
-/// The month is not over, an earlier one is to be closed first, or the database fails.
+/// The month is not over, another one is to be closed first, or the database fails.
 pub fn plan(tx: &mut Tx<'_>, period: &Period, clocks: Clocks<'_>) -> Result<Plan, Fault> {
     let now = time(tx, period, clocks)?;
     must_be_next(tx, period)?;
@@ -179,21 +179,40 @@ pub fn plan(tx: &mut Tx<'_>, period: &Period, clocks: Clocks<'_>) -> Result<Plan
     Ok(Plan { month: period.month, decisions_that_stay: decisions - deleted, tables })
 }
 
-/// Refuses a month before which there are decisions that no closed month has counted.
+/// Refuses each month but the one of the oldest decision that no closed month has counted, and those that were begun.
 ///
 /// # Errors
-/// There are such decisions, or the database fails.
+/// It is another month, or the database fails.
 pub fn must_be_next(tx: &mut Tx<'_>, period: &Period) -> Result<(), Fault> {
-    for environment in sql::environments::all(tx)? {
-        if let Some(oldest) = sql::retention::without_opening(tx, environment.environment, period.first())? {
-            return Err(Fault::new(format!(
-                "months are closed one after the other: close {} before {}. {oldest} was decided then",
-                oldest.created_at().month(),
-                period.month
-            )));
-        }
+    if sql::retention::find(tx, period.month)?.is_some() {
+        return Ok(());
     }
-    Ok(())
+    no_other_is_begun(tx)?;
+    let (mut oldest, last) = (None, DecisionId::from_bytes([0xff; 16]));
+    for environment in sql::environments::all(tx)? {
+        let uncounted = sql::retention::without_opening(tx, environment.environment, last)?;
+        oldest = [oldest, uncounted].into_iter().flatten().min();
+    }
+    let why = match oldest {
+        Some(oldest) if oldest.created_at().month() == period.month => return Ok(()),
+        Some(oldest) => {
+            let next = oldest.created_at().month();
+            format!(
+                "month must be {next}, the next one: {oldest} was decided then, and is in no closed month"
+            )
+        }
+        None => "there is no month to close: each decision is in a closed one".to_owned(),
+    };
+    Err(Fault::new(format!("{why}; got `{}`. Months are closed one after the other", period.month)))
+}
+
+/// Refuses to begin with a month while another is begun.
+fn no_other_is_begun(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let Some(other) = sql::retention::unfinished(tx)? else { return Ok(()) };
+    Err(Fault::new(format!(
+        "closing {} was cut short: run `mandate-server retention close {} --to {}` first",
+        other.month, other.month, other.directory
+    )))
 }
 
 /// Begins to close a month with files in `directory`, or goes on with it. While all rows are there, it may go on with another
@@ -213,12 +232,7 @@ pub fn begin(
     if let Some(begun) = sql::retention::hold(tx, month)? {
         return go_on(tx, begun, directory);
     }
-    if let Some(other) = sql::retention::unfinished(tx)? {
-        return Err(Fault::new(format!(
-            "closing {} was cut short: run `mandate-server retention close {} --to {}` first",
-            other.month, other.month, other.directory
-        )));
-    }
+    no_other_is_begun(tx)?;
     let (directory, step) = (directory.to_owned(), ClosingStep::Writing);
     let closing = Closing { month, directory, step, behind: period.behind(), began_at: now };
     if sql::retention::begin(tx, &closing)? { Ok(closing) } else { Err(beside(month)) }

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 
 use super::decide::{Engine, Inputs};
 use super::moments::Moments;
+use super::public_log::Governing;
+use super::public_log::governing::Answered;
 use super::{decisions, outbox};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
@@ -69,6 +71,8 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
+    let answered = answered(&whole, state.sequence)?;
+    Governing::ReviewApproved(answered).record(tx, environment.id)?;
     tx.keep(*fresh.decided, AgentContext { mode, state: &state, usage: &usage })?;
     Ok(answer)
 }
@@ -87,7 +91,22 @@ pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     let shown = resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
+    Governing::ReviewDenied(answered(&whole, state.sequence)?).record(tx, environment.id)?;
     Ok(Answer::new(200, &shown)?)
+}
+
+/// What the public log says of a decision's review, which a person has answered.
+fn answered(whole: &Whole, resolved_after: i64) -> Result<Answered<'_>, Fault> {
+    let review = whole.review.as_ref().ok_or_else(lost)?;
+    Ok(Answered {
+        at: review.resolved_at.ok_or_else(lost)?,
+        agent: &whole.decision.request.agent,
+        review: review.id,
+        decision: whole.decision.id,
+        fresh: review.fresh,
+        reason: review.reason.as_deref(),
+        resolved_after,
+    })
 }
 
 /// When the next pending review expires.

@@ -16,6 +16,7 @@ use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
+use crate::service::public_log::{self, LogSecrets};
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
@@ -32,8 +33,8 @@ pub struct SigningKey {
     pub signer: Arc<dyn Signer>,
 }
 
-/// The keys that are not revoked, decrypted, and the issuer they sign for. Clones share them and their
-/// changes.
+/// The keys that are not revoked, decrypted, the issuer they sign for, and the secrets of the public logs. Clones share them
+/// and their changes.
 #[derive(Debug, Clone)]
 pub struct Keyring(Arc<Shared>);
 
@@ -42,6 +43,7 @@ struct Shared {
     issuer: String,
     issuer_id: i64,
     master: MasterKey,
+    log_secrets: LogSecrets,
     opened: RwLock<Opened>,
 }
 
@@ -82,7 +84,8 @@ impl Keyring {
             ));
         }
         let opened = RwLock::new(Opened { revision, confirmed: began, keys });
-        Ok(Self(Arc::new(Shared { issuer: issuer.to_owned(), issuer_id, master: master.clone(), opened })))
+        let (log_secrets, issuer) = (public_log::keys::secrets(tx, master)?, issuer.to_owned());
+        Ok(Self(Arc::new(Shared { issuer, issuer_id, master: master.clone(), log_secrets, opened })))
     }
 
     /// Reads the keys again if any has changed.
@@ -170,6 +173,12 @@ impl Keyring {
         self.0.issuer_id
     }
 
+    /// The secrets of the environments' entries in the public logs.
+    #[must_use]
+    pub fn log_secrets(&self) -> &LogSecrets {
+        &self.0.log_secrets
+    }
+
     /// The key that encrypts new signing keys.
     #[must_use]
     pub fn master(&self) -> &MasterKey {
@@ -214,7 +223,7 @@ pub fn issuers(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
 
 fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fault> {
     let kid = Kid::parse(&record.kid)?;
-    let secret = master.open(&record.sealed, &kid)?;
+    let secret = master.open_key(&record.sealed, &kid)?;
     if stored_public_key(record)? != *secret.public_key() {
         return Err(Fault::corrupt(format!("signing key {kid}: its two halves do not belong together")));
     }
@@ -227,7 +236,7 @@ fn public(record: &SigningKeyRecord) -> Result<VerificationKey, Fault> {
     public.map_err(|e| Fault::corrupt(format!("signing key {}: {e}", record.kid)))
 }
 
-fn stored_public_key(record: &SigningKeyRecord) -> Result<PublicKey, Fault> {
+pub(super) fn stored_public_key(record: &SigningKeyRecord) -> Result<PublicKey, Fault> {
     let (mut x, mut y) = ([0; 32], [0; 32]);
     x.iter_mut().chain(&mut y).zip(record.public_key).for_each(|(to, from)| *to = from);
     PublicKey::from_coordinates(x, y).map_err(|e| Fault::corrupt(format!("signing key {}: {e}", record.kid)))

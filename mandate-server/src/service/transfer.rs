@@ -221,7 +221,7 @@ fn must_be_sound(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
 /// Runs the whole check on the target.
 fn must_pass(to: &str, listener: &mut dyn Listener) -> Result<(), Fault> {
     let mut first = First { to: Some(listener), ..First::default() };
-    upkeep::snapshot(to, |tx| check::full(tx, &mut first))?;
+    upkeep::snapshot(to, |tx| check::full(tx, None, &mut first))?;
     first.refuse("each row has arrived as it was, and the whole is not sound, nor was the source")
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mandate_core::es256::Signer;
-use mandate_core::{DecisionId, EventId, Request, Timestamp};
+use mandate_core::log::write_entry;
+use mandate_core::{DecisionId, EnvironmentKind, EventId, Request, Timestamp};
 
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call};
@@ -59,6 +60,8 @@ pub struct Made {
     pub reviews: Vec<(i64, ReviewRecord)>,
     /// New events.
     pub events: Vec<EventRecord>,
+    /// Entries of the new decisions for the public logs.
+    pub entries: LogEntries,
     /// Idempotency keys with a new answer.
     pub kept: BTreeSet<KeptKey>,
     /// Agents that made a request.
@@ -70,7 +73,8 @@ pub struct Made {
 impl Made {
     /// Adds a decision, and the review that it waits for.
     pub(super) fn add(&mut self, decided: DecisionAndReview) {
-        let DecisionAndReview { decision, review } = decided;
+        let DecisionAndReview { decision, review, entry } = decided;
+        self.entries.add(&entry, decision.decided_at);
         self.reviews.extend(review.map(|review| (decision.environment, review)));
         self.decisions.push(decision);
     }
@@ -216,6 +220,36 @@ pub struct DecisionAndReview {
     pub decision: DecisionRecord,
     /// Its review.
     pub review: Option<ReviewRecord>,
+    /// Its entry in the public log; empty until it is signed.
+    pub entry: LogEntry,
+}
+
+/// An entry for the public log of a kind.
+#[derive(Debug)]
+pub struct LogEntry {
+    /// The kind of the environment.
+    pub kind: EnvironmentKind,
+    /// The entry.
+    pub bytes: Vec<u8>,
+}
+
+/// Entries for the public logs that a transaction has made, by kind: when the first was made, and all of them, each with its
+/// length before it.
+#[derive(Debug, Default)]
+pub struct LogEntries(BTreeMap<EnvironmentKind, (Timestamp, Vec<u8>)>);
+
+impl LogEntries {
+    /// Adds an entry made at `at`.
+    pub fn add(&mut self, entry: &LogEntry, at: Timestamp) {
+        let (_, entries) = self.0.entry(entry.kind).or_insert_with(|| (at, Vec::new()));
+        // An entry of a decision has 97 bytes: see `MAX_ENTRY_BYTES`.
+        let _ = write_entry(entries, &entry.bytes);
+    }
+
+    /// Gives them, and has none then.
+    pub fn take(&mut self) -> impl Iterator<Item = (EnvironmentKind, Timestamp, Vec<u8>)> + use<> {
+        std::mem::take(&mut self.0).into_iter().map(|(kind, (at, entries))| (kind, at, entries))
+    }
 }
 
 /// A decision that is not signed yet.

@@ -91,6 +91,19 @@ impl<'a> Leases<'a> {
     }
 }
 
+impl Store {
+    /// Whether this server runs the scheduled jobs that change the database: it holds the lease on them, or needs none.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn has_jobs(&self) -> Result<bool, Fault> {
+        match self.leases() {
+            Some(leases) => leases.hold_jobs().await,
+            None => Ok(true),
+        }
+    }
+}
+
 async fn write<T, S>(store: &Store, script: S) -> Result<T, Fault>
 where
     T: Send + 'static,

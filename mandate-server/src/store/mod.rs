@@ -33,8 +33,8 @@ use tx::Tx;
 use uncounted::Uncounted;
 
 pub use decider::{
-    AgentContext, Authorization, Decider, DecisionAndReview, Found, Loaded, Made, Signed, Unsigned,
-    UnsignedOutcome,
+    AgentContext, Authorization, Decider, DecisionAndReview, Found, Loaded, LogEntries, LogEntry, Made,
+    Signed, Unsigned, UnsignedOutcome,
 };
 pub use leases::Leases;
 pub use owned::Owned;

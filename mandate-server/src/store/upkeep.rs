@@ -112,6 +112,28 @@ pub fn partitions_short(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     }
 }
 
+/// The tables that are in the place of partitions which must exist at `now`, each with the statement that makes it one.
+///
+/// # Errors
+/// The database does not answer.
+pub fn detached_partitions(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(String, String)>, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(Vec::new()),
+        Backend::Postgres => postgres::upkeep::detached_partitions(tx, now),
+    }
+}
+
+/// The rights that the database's role lacks for closing a month, with the name of the role. None if it lacks none.
+///
+/// # Errors
+/// The database does not answer.
+pub fn lacks_to_close(tx: &mut Tx<'_>) -> Result<Option<(String, String)>, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(None),
+        Backend::Postgres => postgres::upkeep::lacks_to_close(tx),
+    }
+}
+
 /// The rows that refer to missing rows: their table, and the table referred to.
 ///
 /// # Errors

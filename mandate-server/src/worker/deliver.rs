@@ -72,7 +72,15 @@ impl Deliverer {
         entropy: Arc<dyn Entropy>,
         metrics: Metrics,
     ) -> Self {
-        let context = AttemptContext { keyring, dialer, clock, entropy, metrics, traces: Traces::default() };
+        let context = AttemptContext {
+            keyring,
+            dialer,
+            clock,
+            entropy,
+            metrics,
+            traces: Traces::default(),
+            console: None,
+        };
         let (queues, under_way, latest) = (FairQueues::default(), JoinSet::new(), context.clock.now());
         Self { store, context, queues, under_way, tried: Vec::new(), next: None, latest }
     }

@@ -63,9 +63,27 @@ impl Dialer {
     /// # Errors
     /// There was no status.
     pub async fn post(&self, environment: i64, url: &str, token: String) -> Result<u16, NoAnswer> {
+        self.send(environment, url, "application/jwt", token).await
+    }
+
+    /// Posts a message for people, in JSON, on behalf of an environment. Returns the status of the answer.
+    ///
+    /// # Errors
+    /// There was no status.
+    pub async fn notify(&self, environment: i64, url: &str, message: String) -> Result<u16, NoAnswer> {
+        self.send(environment, url, "application/json", message).await
+    }
+
+    async fn send(
+        &self,
+        environment: i64,
+        url: &str,
+        form: &'static str,
+        body: String,
+    ) -> Result<u16, NoAnswer> {
         let url = endpoint::parse(url, &self.egress).map_err(|e| NoAnswer::Refused(e.to_string()))?;
         // The status counts, however the body ends.
-        let posting = self.client.post_jwt(url.as_str(), token);
+        let posting = self.client.post(url.as_str(), form, body);
         Ok(outgoing::on_behalf_of(environment, posting).await?.status.as_u16())
     }
 }

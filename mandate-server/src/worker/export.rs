@@ -340,13 +340,16 @@ fn hash(path: &Path) -> Result<[u8; 32], Fault> {
     }
 }
 
-/// Deletes the exports that have expired by `now`: the file before the record, so that no file is left
-/// without one.
+/// Deletes the exports that have expired by `now`, while this server has the scheduled jobs: the file before the record, so
+/// that no file is left without one.
 ///
 /// # Errors
 /// The database fails, or a file cannot be deleted.
 pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestamp) -> Result<(), Fault> {
     for export in store.read(move |tx| service::expired(tx, now, MAX_DELETED)).await?? {
+        if !store.has_jobs().await? {
+            break;
+        }
         let file = exports.file(export.id);
         blocking(move || remove(&file)).await?;
         let forgotten =

@@ -6,7 +6,11 @@
 //! themselves.
 //!
 //! Of several servers on a database, the one that holds a lease runs the jobs that change the database. It
-//! renews the lease between transactions; a server that was frozen may run one of them beside another.
+//! asks for the lease before each transaction, and renews it; a server that was frozen may run one of them beside another.
+//!
+//! One job writes without it: each server looks at its own clock, and writes for how long no kept answer is forgotten where
+//! that clock was set ahead. Another server, whose clock was not, knows nothing of it and could not write it in its place. The
+//! row takes the longest of what all servers write, and one lowers only what it has written itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -190,14 +194,6 @@ impl Sweep {
         }
     }
 
-    /// Whether this server runs the jobs that change the database.
-    async fn has_jobs(&self) -> Result<bool, Fault> {
-        match self.store.leases() {
-            Some(leases) => leases.hold_jobs().await,
-            None => Ok(true),
-        }
-    }
-
     /// Runs all jobs that are due now, and returns when to look again. A job that fails is logged and delays
     /// no other.
     pub async fn sweep(&self) -> Timestamp {
@@ -219,7 +215,7 @@ impl Sweep {
     }
 
     async fn run_job(&self, job: &Job, now: Timestamp) -> Due {
-        if job.scope == JobScope::Database && !self.has_jobs().await? {
+        if job.scope == JobScope::Database && !self.store.has_jobs().await? {
             return Ok(None);
         }
         (job.run)(self, now).await
@@ -238,7 +234,7 @@ impl Sweep {
             if due.is_none_or(|due| due > now) {
                 return Ok(due);
             }
-            if !self.has_jobs().await? {
+            if !self.store.has_jobs().await? {
                 return Ok(None);
             }
             let script = script.clone();
@@ -316,6 +312,9 @@ impl Sweep {
                 left = self.store.read(deliveries::left_over).await??;
             }
             let Some(some) = left else { return Ok(Some(self.left_over.done(now))) };
+            if !self.store.has_jobs().await? {
+                return Ok(None);
+            }
             let end = move |tx: &mut Tx<'_>| Ok(deliveries::end_left_over(tx, &some, LEFT_OVER_ROWS)?);
             left = self.store.write(end).await?.map_err(|refusal| Fault::new(refusal.message))?;
         }

@@ -18,6 +18,8 @@ const OTHERS: usize = 16;
 const ROUNDS: usize = 5;
 /// How soon a server that cannot decide is not ready: after 5 seconds, with room for a slow machine.
 const SOON: Duration = Duration::from_secs(12);
+/// How long a table is locked: longer than a batch waits for a lock, several times.
+const HELD: Duration = Duration::from_secs(12);
 const DECISIONS: &str = "SELECT count(*) FROM decisions";
 
 /// The database of a server: its name, and the URL of another one of the same cluster.
@@ -82,18 +84,43 @@ async fn a_server_that_gets_no_lock_for_its_decisions_is_not_ready() {
     let url = world.settings.database.as_str();
     let body = spend(1);
     assert_eq!(world.post(agent, "/v1/authorizations", &body).await.status, 201);
+    for locked in ["ONLY decisions", "decisions_2026_06"] {
+        assert_eq!(until(world, 200).await.body, "ready\n");
+        let holder = OpenTransaction::begin(url, &format!("LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE"));
+        let unready = async {
+            let reply = until(world, 503).await;
+            assert!(reply.body.starts_with("nothing is decided"), "{}", reply.body);
+            assert_eq!(world.get(&world.organization_key, "/v1/agents").await.status, 200);
+            holder.commit();
+        };
+        let (asked, ()) = tokio::join!(world.post(agent, "/v1/authorizations", &body), unready);
+        assert_eq!(asked.status, 201, "{locked}: {}", asked.body);
+    }
     assert_eq!(until(world, 200).await.body, "ready\n");
-    let holder = OpenTransaction::begin(url, "LOCK TABLE ONLY decisions IN ACCESS EXCLUSIVE MODE");
-    let unready = async {
-        let reply = until(world, 503).await;
-        assert!(reply.body.starts_with("nothing is decided"), "{}", reply.body);
-        assert_eq!(world.get(&world.organization_key, "/v1/agents").await.status, 200);
+    assert_eq!(query(url, DECISIONS), "3");
+    world.holds();
+}
+
+/// A transaction that was not committed, since its statements could not be prepared behind a lock, is not left open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_a_table_costs_each_request_patience_alone() {
+    let world = &World::start().await;
+    let mut agents = Vec::with_capacity(AGENTS);
+    for number in 0..AGENTS {
+        agents.push(world.agent(&format!("a{number}")).await);
+    }
+    let holder =
+        OpenTransaction::begin(&world.settings.database, "LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE");
+    let release = async {
+        tokio::time::sleep(HELD).await;
         holder.commit();
     };
-    let (asked, ()) = tokio::join!(world.post(agent, "/v1/authorizations", &body), unready);
-    assert_eq!(asked.status, 201, "{}", asked.body);
-    assert_eq!(until(world, 200).await.body, "ready\n");
-    assert_eq!(query(url, DECISIONS), "2");
+    let body = spend(1);
+    let asked = join_all(agents.iter().map(|agent| world.post(agent, "/v1/authorizations", &body)));
+    let (answers, ()) = tokio::join!(asked, release);
+    for answer in answers {
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
     world.holds();
 }
 
@@ -101,9 +128,37 @@ async fn a_server_that_gets_no_lock_for_its_decisions_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_server_that_could_not_decide_is_not_ready() {
     let world = &World::start().await;
-    let holder = OpenTransaction::begin(&world.settings.database, "LOCK TABLE agents IN SHARE MODE");
-    assert!(until(world, 503).await.body.starts_with("nothing is decided"));
-    holder.commit();
+    for locked in [
+        "agents IN SHARE MODE",
+        "decisions_2026_06 IN SHARE MODE",
+        "events_2026_06 IN SHARE MODE",
+        "environments IN ACCESS EXCLUSIVE MODE",
+    ] {
+        let holder = OpenTransaction::begin(&world.settings.database, &format!("LOCK TABLE {locked}"));
+        let says = until(world, 503).await.body;
+        assert!(says.starts_with("nothing is decided"), "{locked}: {says}");
+        holder.commit();
+        assert_eq!(until(world, 200).await.body, "ready\n", "{locked}");
+    }
+}
+
+/// Nothing is locked, and every batch fails at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_role_lacks_a_right_is_not_ready_until_it_decides() {
+    let world = &World::start().await;
+    let agent = &world.agent("a").await;
+    let grant = |does: &str| run(&world.settings.database, does);
+    let body = spend(1);
+    let unready = async || {
+        let refused = world.post(agent, "/v1/authorizations", &body).await;
+        refused.refused(500, "server_error");
+        Some(ready(world).await).filter(|reply| reply.status == 503)
+    };
+    grant("REVOKE UPDATE ON agents FROM CURRENT_USER");
+    let reply = until_async(SOON, "/readyz is 503", unready).await;
+    assert!(reply.body.starts_with("nothing is decided"), "{}", reply.body);
+    grant("GRANT UPDATE ON agents TO CURRENT_USER");
+    assert_eq!(world.post(agent, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(until(world, 200).await.body, "ready\n");
 }
 

@@ -129,6 +129,26 @@ async fn anyone_with_the_address_reads_the_contract() {
         json!({"iss": server.running.urls.verdicts, "iat": 1_781_524_800, "contract": public})
     );
 
+    let response =
+        read(&server, address, "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8").await;
+    assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
+    for (name, value) in [("cache-control", "no-cache"), ("vary", "accept")] {
+        assert_eq!(response.headers()[name], value);
+    }
+    let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(
+        policy.starts_with("default-src 'none'; ") && policy.ends_with("trusted-types 'none'"),
+        "{policy}"
+    );
+    let page = response.text().await.unwrap();
+    // The token of the page is signed in the same instant; a signature is never the same twice.
+    let signed = token.rsplit_once('.').unwrap().0;
+    assert!(page.contains(&format!("<meta name=\"contract\" content=\"{signed}.")), "{page}");
+    for shown in ["40.5", "vendor:v", "agt_a", "delivered", "2026-07-01 00:00:00 UTC", "Sandbox"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    assert!(!page.contains("esc_") && !page.contains("dec_"), "{page}");
+
     let now = Timestamp::parse("2026-06-15T12:00:00Z").unwrap();
     let expected = Expected::new(&server.running.urls.verdicts, now);
     assert!(matches!(verify_verdict(&token, &keys, &expected), Err(VerifyError::Kind { .. })));
@@ -138,5 +158,11 @@ async fn anyone_with_the_address_reads_the_contract() {
         let response = read(&server, &nothing, "*/*").await;
         assert_eq!(response.status(), 404, "{nothing}");
         assert_eq!(response.json::<Value>().await.unwrap()["error"]["message"], "no such object");
+        let response = read(&server, &nothing, "text/html").await;
+        assert_eq!(
+            (response.status().as_u16(), response.headers()["vary"].as_bytes()),
+            (404, &b"accept"[..])
+        );
+        assert!(response.text().await.unwrap().contains("There is no contract at this address"));
     }
 }

@@ -20,7 +20,7 @@ async fn every_answer_carries_its_id() {
         (server.api, "GET", "/v1/agents", 401),
         (server.api, "GET", KEY_SET, 308),
         (server.public, "GET", KEY_SET, 200),
-        (server.public, "GET", "/", 302),
+        (server.public, "GET", "/", 200),
         (server.public, "GET", "/nowhere", 404),
         (server.public, "POST", KEY_SET, 400),
         (server.ops, "GET", "/livez", 200),
@@ -34,7 +34,11 @@ async fn every_answer_carries_its_id() {
         let id = reply.header("x-request-id").unwrap().to_owned();
         assert!(id.starts_with("req_") && id.len() == 30 && seen.insert(id));
         assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
-        let cached = if status == 200 && path == KEY_SET { "public, max-age=300" } else { "no-store" };
+        let cached = match (path, status) {
+            (KEY_SET, 200) => "public, max-age=300",
+            ("/", _) => "no-cache",
+            _ => "no-store",
+        };
         assert_eq!(reply.header("cache-control"), Some(cached), "{method} {path}");
         if status >= 400 {
             let codes = [(400, "invalid_request"), (401, "unauthorized"), (404, "not_found")];

@@ -28,6 +28,7 @@ mod metrics;
 mod operations;
 #[path = "../service/oracle.rs"]
 mod oracle;
+mod public_log;
 mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;

@@ -34,6 +34,7 @@ mod operations;
 mod oracle;
 mod partitions;
 mod pooler;
+mod public_log;
 mod rates;
 #[path = "../service/receiver.rs"]
 mod receiver;

@@ -1,5 +1,7 @@
 //! What the public listener publishes beside the key set: the contract, and the reference that shows it.
 
+use std::collections::BTreeSet;
+
 use mandate_server::http::openapi::{self, CONTRACT_PATH, Hosts};
 use reqwest::{Response, StatusCode};
 
@@ -41,19 +43,20 @@ async fn the_contract_is_published_with_the_servers_own_addresses() {
 #[tokio::test]
 async fn the_reference_loads_nothing_from_elsewhere() {
     let world = World::start().await;
-    let root = get(&world, "/").await;
-    assert_eq!((root.status(), header(&root, "Location")), (StatusCode::FOUND, "/reference"));
-
     let page = get(&world, "/reference").await;
     assert_eq!(header(&page, "Content-Type"), "text/html; charset=utf-8");
     let policy = header(&page, "Content-Security-Policy").to_owned();
     assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{policy}");
+    assert!(policy.contains("; require-trusted-types-for 'script'; "), "{policy}");
     assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
 
     let html = page.text().await.unwrap();
     assert!(!html.contains("://"), "{html}");
-    let loaded = html.split(['"', '\'']).filter(|text| text.starts_with('/'));
-    let mut files = 0;
+    // Links to the other pages load nothing.
+    let is_file = |text: &&str| [".js", ".css", ".yaml"].iter().any(|kind| text.ends_with(kind));
+    let loaded: BTreeSet<_> =
+        html.split(['"', '\'', '>', '<']).filter(|text| text.starts_with('/')).filter(is_file).collect();
+    let (mut files, mut asks_for_no_key) = (0, false);
     for path in loaded {
         let file = get(&world, path).await;
         assert_eq!(file.status(), StatusCode::OK, "{path}");
@@ -70,10 +73,69 @@ async fn the_reference_loads_nothing_from_elsewhere() {
                 !css.contains("@import") && !css.contains("url(http") && !css.contains("url(//"),
                 "{path}"
             );
+        } else if kind.starts_with("text/javascript") {
+            let script = file.text().await.unwrap();
+            // The badge would ask another host.
+            asks_for_no_key |=
+                script.contains("validatorUrl: null") && script.contains("authorizeBtn: nothing");
         }
         files += 1;
     }
-    assert_eq!(files, 4, "a style, two scripts and the contract");
-    let start = get(&world, "/reference/start.js").await.text().await.unwrap();
-    assert!(start.contains("validatorUrl: null"), "the badge would ask another host");
+    assert_eq!(files, 5, "two styles, two scripts and the contract");
+    assert!(asks_for_no_key);
+}
+
+/// The paths that a page names in attributes.
+fn named(html: &str) -> Vec<String> {
+    let paths = html.split('"').filter(|text| text.starts_with('/'));
+    paths.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn pages_say_what_the_host_is_and_load_nothing_from_elsewhere() {
+    let world = World::start().await;
+    let issuer = world.running.urls.verdicts.clone();
+    let mut files = std::collections::BTreeSet::new();
+    for path in ["/", "/verify", "/log"] {
+        let page = get(&world, path).await;
+        assert_eq!(
+            (page.status(), header(&page, "Content-Type")),
+            (StatusCode::OK, "text/html; charset=utf-8")
+        );
+        assert_eq!(header(&page, "Cache-Control"), "no-cache");
+        let policy = header(&page, "Content-Security-Policy").to_owned();
+        assert!(
+            policy.starts_with("default-src 'none'; ") && policy.ends_with("trusted-types 'none'"),
+            "{policy}"
+        );
+        assert_eq!(policy.contains("'wasm-unsafe-eval'"), path == "/verify");
+        assert_eq!(policy.contains("script-src"), path != "/");
+        assert_eq!(policy.contains("form-action 'self'"), path == "/log");
+        assert!(!policy.contains("unsafe-inline") && !policy.contains("'unsafe-eval'"), "{policy}");
+        let html = page.text().await.unwrap();
+        assert!(html.contains(&issuer), "{html}");
+        assert!(!html.contains("<style") && !html.contains(" style=") && !html.contains(" onclick="));
+        files.extend(named(&html));
+        let lead: Vec<_> = ["/verify", "/log", "/reference", "/.well-known/jwks.json"]
+            .into_iter()
+            .filter(|place| !html.contains(&format!("href=\"{place}\"")))
+            .collect();
+        assert!(lead.is_empty(), "{path} does not lead to {lead:?}");
+    }
+    let kinds = [
+        ("css", "text/css; charset=utf-8"),
+        ("js", "text/javascript; charset=utf-8"),
+        ("wasm", "application/wasm"),
+    ];
+    for path in &files {
+        let file = get(&world, path).await;
+        assert_eq!(file.status(), StatusCode::OK, "{path}");
+        if path.starts_with("/pages/") {
+            let kind = kinds.iter().find(|(extension, _)| path.ends_with(extension)).unwrap().1;
+            assert_eq!(header(&file, "Content-Type"), kind);
+            assert_eq!(header(&file, "Cache-Control"), "public, max-age=31536000, immutable");
+        }
+    }
+    assert_eq!(files.iter().filter(|path| path.starts_with("/pages/")).count(), 4, "{files:?}");
+    assert_eq!(get(&world, "/pages/0.css").await.status(), StatusCode::NOT_FOUND);
 }

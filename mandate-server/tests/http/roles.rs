@@ -2,11 +2,18 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mandate_tests::Cluster;
-use mandate_tests::cluster::{query, run};
+use mandate_core::Month;
+use mandate_server::admin::retention::close::{self, Listener, Order, Step};
+use mandate_server::clock::{Clock as _, SystemEntropy};
+use mandate_server::error::Fault;
+use mandate_server::model::master_key::MasterKey;
+use mandate_server::service::audit::Operator;
+use mandate_tests::cluster::{OpenTransaction, query, run, try_query};
 use mandate_tests::wait::until_async;
+use mandate_tests::{Cluster, Kind};
 use serde_json::json;
 
 use crate::apart;
@@ -60,6 +67,15 @@ async fn partitions_end(world: &World) -> f64 {
     let mut lines =
         scrape.lines().filter(|line| line.starts_with("mandate_database_partitions_timestamp_seconds"));
     lines.next().unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+/// Asks whether the server is ready until the answer has this status; gives the answer.
+async fn readyz(world: &World, status: u16) -> String {
+    let asked = async || {
+        let reply = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+        (reply.status == status).then_some(reply.body)
+    };
+    until_async(PATIENCE, &format!("/readyz is {status}"), asked).await
 }
 
 /// Asks for an export, and waits until it is ready.
@@ -121,11 +137,7 @@ async fn a_server_whose_role_owns_no_table_serves_every_operation() {
     let world = world.restart().await;
     assert!(world.get(&world.organization_key, "/v1/agents").await.succeeded());
     // A batch worker that has just started takes the locks of a batch, to show that it can decide.
-    let ready = async || {
-        let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
-        (ready.status == 200).then_some(())
-    };
-    until_async(PATIENCE, "the server is ready", ready).await;
+    readyz(&world, 200).await;
     run(
         &world.settings.database,
         "TRUNCATE commits_0; TRUNCATE commits_1; TRUNCATE commits_2; TRUNCATE commits_3",
@@ -148,22 +160,121 @@ async fn where_the_servers_role_makes_no_partitions_the_owner_does() {
     world.clock.advance(400 * 24 * 60 * 60);
     let refused = world.post(&agent, "/v1/authorizations", &spend(1)).await;
     refused.refused(500, "server_error");
+    assert!(readyz(&world, 503).await.starts_with("nothing is decided"));
     assert!(partitions_end(&world).await < 1_814_400_000.0 + 40.0 * 86_400.0);
     apart::migrate(&cluster.url("mandate"), "2027-07-20T12:00:00Z").unwrap();
     let answered = world.post(&agent, "/v1/authorizations", &spend(1)).await;
     assert_eq!(answered.status, 201, "{}", answered.body);
+    assert_eq!(readyz(&world, 200).await, "ready\n");
     assert_eq!(world.holds(), 2);
+}
+
+/// Lets a closing go on.
+struct Steady;
+
+impl Listener for Steady {
+    fn done(&mut self, _: &Step<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_lacks_a_right_closes_no_month_and_the_right_is_named() {
+    let cluster = Cluster::start();
+    let served = two_roles(&cluster);
+    let world = World::start_with(|settings| settings.database.clone_from(&served)).await;
+    let agent = world.agent("first").await;
+    world.mandate("agt_first").await;
+    for days in [66, 0] {
+        assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+        world.clock.advance(days * 24 * 60 * 60);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive");
+    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+    let close = || {
+        apart::on_a_thread(|| {
+            let order = Order {
+                database: &served,
+                month: Month::parse("2026-06").unwrap(),
+                directory: &archive,
+                master: &MasterKey::from_bytes([7; 32]),
+                issuer: None,
+                piece: 10,
+                by: &by,
+                time: &|_| by.at,
+                entropy: Arc::new(SystemEntropy),
+            };
+            close::close(&order, &mut Steady)
+        })
+    };
+    let refused = close().unwrap_err().to_string();
+    let lacks = "database: the role mandate_server may not close a month: it lacks DELETE ON attempts, ";
+    assert!(refused.starts_with(lacks), "{refused}");
+    let owner = cluster.url("mandate");
+    assert_eq!((archive.exists(), query(&owner, "SELECT count(*) FROM closings").as_str()), (false, "0"));
+    // What it names is all that it needs.
+    let (_, rights) = refused.split_once("it lacks ").unwrap();
+    for right in rights.split_once(". Run ").unwrap().0.split(", ") {
+        run(&owner, &format!("GRANT {right} TO mandate_server"));
+    }
+    close().unwrap();
+    assert_eq!(query(&owner, "SELECT count(*) FROM decisions"), "1");
+    let log = cluster.logged();
+    assert!(!log.contains("permission denied"), "{log}");
+}
+
+/// Runs `mandate-server migrate`. Returns how it ended, and what it said.
+fn migrate(url: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mandate-server"));
+    let ended = command.env_clear().args(["migrate", "--database", url]).output().unwrap();
+    (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+}
+
+#[test]
+fn a_table_in_the_place_of_a_partition_is_named_with_what_to_do() {
+    let database = Kind::Postgres.fresh();
+    assert_eq!(migrate(database.url()), (Some(0), String::new()));
+    let newest =
+        query(database.url(), "SELECT max(relname) FROM pg_class WHERE relname ~ '^events_[0-9_]+$'");
+    run(database.url(), &format!("ALTER TABLE events DETACH PARTITION {newest}"));
+    let (code, says) = migrate(database.url());
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("have the names of partitions and are not attached, or half detached"), "{says}");
+    let attach = says.lines().find_map(|line| line.strip_prefix(&format!("{newest}: "))).unwrap();
+    run(database.url(), attach);
+    assert_eq!(migrate(database.url()), (Some(0), String::new()));
+}
+
+/// A DETACH CONCURRENTLY that is cut off while it waits for a reader leaves a partition that takes no rows.
+#[test]
+fn a_partition_that_is_half_detached_is_named_with_what_to_do() {
+    let database = Kind::Postgres.fresh();
+    assert_eq!(migrate(database.url()), (Some(0), String::new()));
+    let newest =
+        query(database.url(), "SELECT max(relname) FROM pg_class WHERE relname ~ '^decisions_[0-9_]+$'");
+    let reader = OpenTransaction::begin(
+        database.url(),
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM decisions",
+    );
+    // It commits on its way, so that no other statement may be with it.
+    let joined = if database.url().contains('?') { '&' } else { '?' };
+    let impatient = format!("{}{joined}options=-cstatement_timeout%3D1000", database.url());
+    let detach = format!("ALTER TABLE decisions DETACH PARTITION {newest} CONCURRENTLY");
+    assert!(!try_query(&impatient, &detach).status.success(), "the reader holds it up");
+    reader.commit();
+    let (code, says) = migrate(database.url());
+    assert_eq!(code, Some(1), "{says}");
+    let attach = says.lines().find_map(|line| line.strip_prefix(&format!("{newest}: "))).unwrap();
+    assert!(attach.contains("FINALIZE; "), "{attach}");
+    attach.split("; ").for_each(|statement| run(database.url(), statement));
+    assert_eq!(migrate(database.url()), (Some(0), String::new()));
 }
 
 #[test]
 fn a_migration_that_can_make_no_partition_where_they_end_soon_fails() {
     let cluster = Cluster::start();
     let served = two_roles_at(&cluster, "2020-06-15T12:00:00Z");
-    let migrate = |url: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mandate-server"));
-        let ended = command.env_clear().args(["migrate", "--database", url]).output().unwrap();
-        (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
-    };
     let (code, says) = migrate(&served);
     assert_eq!(code, Some(1), "{says}");
     assert!(says.contains("the partitions end soon, and this role may make none"), "{says}");

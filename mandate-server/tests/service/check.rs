@@ -1,10 +1,13 @@
 //! A sound database is found sound.
 
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::check::{self, Finding, Listener};
+use mandate_server::service::public_log;
 use mandate_tests::Kind;
 
 use crate::apart;
 use crate::escrows::escrow;
+use crate::oracle::MASTER_KEY;
 use crate::world::{World, claim};
 
 /// What a check has found, and its notes.
@@ -28,7 +31,13 @@ impl Listener for Found {
 /// What a whole check of a database finds.
 pub(crate) fn findings(database: &str) -> Vec<Finding> {
     let mut found = Found::default();
-    apart::snapshot(database, |tx| check::full(tx, &mut found)).unwrap();
+    let checked = apart::snapshot(database, |tx| {
+        let master = MasterKey::from_bytes(MASTER_KEY);
+        let secrets = public_log::keys::secrets(tx, &master)?;
+        check::full(tx, Some(&secrets), &mut found)?;
+        check::log_keys(tx, &master, &mut found)
+    });
+    checked.unwrap();
     found.0
 }
 

@@ -20,6 +20,7 @@ use crate::retention::{
 };
 use crate::world::World;
 
+const DAY: i64 = 24 * 60 * 60;
 const JUNE: (&str, i64) = ("2026-06", 3);
 
 /// Closes June until this step is done.
@@ -132,6 +133,40 @@ async fn files_that_have_less_than_is_counted_end_a_closing() {
 }
 
 #[tokio::test]
+async fn a_month_that_is_not_over_or_not_the_next_is_refused() {
+    let ThreeMonths { mut world, a, .. } = three_months().await;
+    let folder = tempfile::tempdir().unwrap();
+    if crate::KIND == Kind::Sqlite {
+        assert!(refused(&world, "2026-06", folder.path()).contains(" belongs to process "));
+    }
+    stop(&world);
+    for early in ["2026-07", "2026-08", "2026-09"] {
+        let wanted =
+            format!("month must be before 2026-07, the last one by this machine's clock; got `{early}`");
+        assert!(refused(&world, early, folder.path()).starts_with(&wanted), "{early}");
+    }
+    world.clock.advance(31 * DAY);
+    reopen(&mut world);
+    world.ask(&a, "60").await;
+    stop(&world);
+    for other in ["2026-05", "2026-07"] {
+        let order = refused(&world, other, folder.path());
+        assert!(order.starts_with("month must be 2026-06, the next one: dec_"), "{order}");
+        assert!(order.contains(&format!("; got `{other}`")), "{order}");
+    }
+    assert_eq!(close_some(&world, JUNE, folder.path(), 1).1, ["Begun"]);
+    let unfinished = refused(&world, "2026-05", folder.path());
+    assert!(unfinished.starts_with("closing 2026-06 was cut short: run "), "{unfinished}");
+    close(&world, "2026-06", folder.path()).unwrap();
+    for other in ["2025-12", "2026-05"] {
+        let order = refused(&world, other, folder.path());
+        assert!(order.starts_with("month must be 2026-07, the next one: dec_"), "{order}");
+    }
+    assert_eq!(world.number("SELECT count(*) FROM closings"), 1);
+    close(&world, "2026-07", folder.path()).unwrap();
+}
+
+#[tokio::test]
 async fn no_clock_that_is_ahead_closes_a_month_in_which_servers_decide() {
     let ThreeMonths { world, .. } = three_months().await;
     let folder = tempdir().unwrap();
@@ -223,5 +258,7 @@ async fn a_check_holds_the_files_of_closed_months_against_openings() {
     world.change("DELETE FROM closed_months");
     let lost = found(&world.database);
     assert!(lost.contains(&"closed_months: 0 decisions in all files".to_owned()), "{lost:?}");
-    assert_eq!(lost.len(), 3, "each agent's opening: {lost:?}");
+    let entries = "logs: 6 entries of decisions that are not there";
+    assert!(lost.iter().any(|found| found == entries), "{lost:?}");
+    assert_eq!(lost.len(), 4, "and each agent's opening: {lost:?}");
 }

@@ -10,12 +10,13 @@ use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
 use mandate_server::model::call::Caller;
 use mandate_server::store::{Authorization, Store};
-use mandate_tests::cluster::OpenTransaction;
+use mandate_tests::cluster::{OpenTransaction, query, run};
+use mandate_tests::wait::{DEADLINE, until};
 use tokio::runtime::Runtime;
 
 use crate::apart;
 use crate::check::found;
-use crate::retention::{ThreeMonths, close_by, close_some, files, rows, three_months};
+use crate::retention::{ThreeMonths, close, close_by, close_some, files, go_to, rows, three_months};
 use crate::world::World;
 
 const READ: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM decisions";
@@ -91,4 +92,43 @@ fn two_closings_at_once_beside_servers_a_reader_and_a_dump_close_a_month_once() 
     assert_eq!(rows(&world)["decisions"], before - 6 + asked);
     assert_eq!(files(folder.path()).len(), 1, "no other file is left");
     assert_eq!(found(&world.database), Vec::<String>::new());
+}
+
+/// As the operator does for each of the month's partitions, once no row is left: both statements hold up no decision.
+#[test]
+fn the_partition_of_a_closed_month_without_rows_is_detached_beside_a_server_and_dropped() {
+    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'ALTER TABLE%'";
+    let runtime = Runtime::new().unwrap();
+    let world = runtime.block_on(World::new());
+    let agent = runtime.block_on(world.agent("a"));
+    runtime.block_on(world.mandate(&agent, 1_000, ""));
+    let ask = || assert_eq!(runtime.block_on(world.ask(&agent, "1"))["verdict"], "allow");
+    for instant in ["2026-06-20T00:00:00Z", "2026-07-20T00:00:00Z", "2026-08-20T00:00:00Z"] {
+        go_to(&world, instant);
+        ask();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    close(&world, "2026-06", folder.path()).unwrap();
+    let url = &world.database;
+    for table in ["decisions", "events"] {
+        assert_eq!(query(url, &format!("SELECT count(*) FROM {table}_2026_06")), "0", "{table}");
+        let reader = OpenTransaction::begin(url, &READ.replace("decisions", table));
+        let detach = format!("ALTER TABLE {table} DETACH PARTITION {table}_2026_06 CONCURRENTLY");
+        thread::scope(|scope| {
+            let detached = scope.spawn(|| run(url, &detach));
+            until(DEADLINE, "DETACH waits for the reader", || (query(url, WAITS) == "1").then_some(()));
+            ask();
+            reader.commit();
+            detached.join().unwrap();
+        });
+        assert_eq!(found(url), Vec::<String>::new());
+        run(url, &format!("DROP TABLE {table}_2026_06"));
+        ask();
+    }
+    go_to(&world, "2026-09-20T00:00:00Z");
+    ask();
+    close(&world, "2026-07", folder.path()).unwrap();
+    assert_eq!(found(url), Vec::<String>::new());
+    assert_eq!(files(folder.path()).len(), 2);
 }

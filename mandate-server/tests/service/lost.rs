@@ -30,7 +30,7 @@ impl Listener for Cutting<'_> {
 async fn a_check_whose_connection_is_lost_finds_nothing_and_fails() {
     let world = lived_in().await;
     let mut cutting = Cutting { database: &world.database, found: Vec::new() };
-    let fault = apart::snapshot(&world.database, |tx| check::full(tx, &mut cutting)).unwrap_err();
+    let fault = apart::snapshot(&world.database, |tx| check::full(tx, None, &mut cutting)).unwrap_err();
     assert!(!fault.to_string().contains("met an error before"), "what went wrong first: {fault}");
     assert_eq!((cutting.found, check::is_damage(&fault, true)), (Vec::new(), false));
 }
@@ -40,7 +40,7 @@ async fn what_the_database_itself_cannot_read_is_not_taken_for_a_lost_connection
     let world = lived_in().await;
     assert_eq!(query(&world.database, "ALTER TABLE usage RENAME TO elsewhere"), "");
     let mut found = Found::default();
-    let fault = apart::snapshot(&world.database, |tx| check::full(tx, &mut found)).unwrap_err();
+    let fault = apart::snapshot(&world.database, |tx| check::full(tx, None, &mut found)).unwrap_err();
     assert!(fault.to_string().contains("usage"), "what went wrong first: {fault}");
     assert_eq!((found.0, check::is_damage(&fault, true)), (Vec::new(), true));
 }

@@ -30,9 +30,14 @@ mod flips;
 mod left_over;
 mod limits;
 mod lists;
+mod log_guesses;
+mod log_origins;
+mod log_strangers;
 mod long;
 mod lookups;
+mod notices;
 mod oracle;
+mod public_log;
 mod receiver;
 mod replays;
 mod retention;
@@ -43,6 +48,7 @@ mod states;
 mod sweep;
 mod uncounted;
 mod usage;
+mod witnesses;
 mod world;
 
 /// What the databases of these tests run on.

@@ -8,6 +8,7 @@ use mandate_server::error::Fault;
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::check::{self, Finding};
 use mandate_server::service::exports::{self, Build, Filter, Format};
+use mandate_server::service::public_log;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::sql;
 use mandate_server::store::sql::exports::{Export, ExportStatus};
@@ -17,7 +18,7 @@ use mandate_tests::oracle;
 use crate::apart;
 
 /// The master key of all servers in these tests.
-const MASTER_KEY: [u8; 32] = [7; 32];
+pub(crate) const MASTER_KEY: [u8; 32] = [7; 32];
 const ENVIRONMENTS: &str = "SELECT environment, kind, policy_version FROM environments ORDER BY environment";
 const ISSUERS: &str = "SELECT url FROM issuers ORDER BY issuer";
 const DECISIONS: &str = "SELECT count(*) FROM decisions WHERE environment = $1";
@@ -38,7 +39,8 @@ impl check::Listener for Found {
 pub(crate) fn holds(database: &str) -> usize {
     let found = apart::snapshot(database, |tx| {
         let mut found = Found(Vec::new());
-        check::full(tx, &mut found)?;
+        let secrets = public_log::keys::secrets(tx, &MasterKey::from_bytes(MASTER_KEY)).ok();
+        check::full(tx, secrets.as_ref(), &mut found)?;
         Ok(found.0)
     });
     assert_eq!(found.unwrap(), []);

@@ -27,13 +27,18 @@ mod fan_out;
 mod left_over;
 mod limits;
 mod lists;
+mod log_guesses;
+mod log_origins;
+mod log_strangers;
 mod long;
 mod lookups;
 mod lost;
 mod metered;
+mod notices;
 mod oracle;
 mod order;
 mod partitions;
+mod public_log;
 mod receiver;
 mod replays;
 mod retention;
@@ -43,6 +48,7 @@ mod settlement;
 mod shared_jobs;
 mod sweep;
 mod usage;
+mod witnesses;
 mod world;
 
 /// What the databases of these tests run on.

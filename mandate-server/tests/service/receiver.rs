@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -13,6 +14,10 @@ use mandate_core::jwt::Unverified;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+/// How long a token is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a receiver answers.
 #[derive(Debug, Clone)]
@@ -32,6 +37,11 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) async fn start(answers: Answers) -> Self {
+        Self::of("application/jwt", answers).await
+    }
+
+    /// One that wants this Content-Type.
+    pub(crate) async fn of(form: &'static str, answers: Answers) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answers = Arc::new(Mutex::new(answers));
@@ -40,7 +50,8 @@ impl Receiver {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (shared, sender) = (Arc::clone(&shared), sender.clone());
-                let service = service_fn(move |request| take(request, Arc::clone(&shared), sender.clone()));
+                let service =
+                    service_fn(move |request| take(request, form, Arc::clone(&shared), sender.clone()));
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
@@ -53,7 +64,8 @@ impl Receiver {
 
     /// The next token, waited for.
     pub(crate) async fn next(&mut self) -> String {
-        self.received.recv().await.unwrap()
+        let Ok(next) = timeout(PATIENCE, self.received.recv()).await else { panic!("nothing was received") };
+        next.unwrap()
     }
 
     /// The tokens that have come since this was last asked.
@@ -64,10 +76,11 @@ impl Receiver {
 
 async fn take(
     request: Request<Incoming>,
+    form: &'static str,
     answers: Arc<Mutex<Answers>>,
     received: mpsc::UnboundedSender<String>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    assert_eq!(request.headers()["content-type"], "application/jwt");
+    assert_eq!(request.headers()["content-type"], form);
     assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/in"));
     let token = request.into_body().collect().await.unwrap().to_bytes();
     let _ = received.send(String::from_utf8(token.to_vec()).unwrap());

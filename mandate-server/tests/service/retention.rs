@@ -391,34 +391,6 @@ async fn a_plan_says_what_is_deleted_and_what_is_pending_stays() {
 }
 
 #[tokio::test]
-async fn a_month_that_is_not_over_or_not_the_next_is_refused() {
-    let ThreeMonths { mut world, a, .. } = three_months().await;
-    let folder = tempfile::tempdir().unwrap();
-    if crate::KIND == Kind::Sqlite {
-        assert!(refused(&world, "2026-06", folder.path()).contains(" belongs to process "));
-    }
-    stop(&world);
-    for early in ["2026-07", "2026-08", "2026-09"] {
-        let wanted =
-            format!("month must be before 2026-07, the last one by this machine's clock; got `{early}`");
-        assert!(refused(&world, early, folder.path()).starts_with(&wanted), "{early}");
-    }
-    world.clock.advance(31 * DAY);
-    reopen(&mut world);
-    world.ask(&a, "60").await;
-    stop(&world);
-    let order = refused(&world, "2026-07", folder.path());
-    assert!(
-        order.starts_with("months are closed one after the other: close 2026-06 before 2026-07"),
-        "{order}"
-    );
-    assert_eq!(close_some(&world, ("2026-06", 3), folder.path(), 1).1, ["Begun"]);
-    let unfinished = refused(&world, "2026-05", folder.path());
-    assert!(unfinished.starts_with("closing 2026-06 was cut short: run "), "{unfinished}");
-    close(&world, "2026-06", folder.path()).unwrap();
-}
-
-#[tokio::test]
 async fn nothing_is_deleted_over_a_finding() {
     let ThreeMonths { world, .. } = three_months().await;
     let folder = tempfile::tempdir().unwrap();

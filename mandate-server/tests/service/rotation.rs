@@ -40,7 +40,8 @@ impl Keys {
         let held = apart::migrated(crate::KIND);
         let database = held.url().to_owned();
         let keys = Self { database, master: MasterKey::from_bytes(MASTER), _held: held };
-        keys.run(|tx| Ok(signing::ensure(tx, &keys.master, &SystemEntropy, at(0))?)).unwrap();
+        let maker = Maker { master: &keys.master, entropy: &SystemEntropy };
+        keys.run(|tx| Ok(signing::ensure(tx, maker, "https://verdicts.example", at(0))?)).unwrap();
         keys
     }
 

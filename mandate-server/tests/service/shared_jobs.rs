@@ -93,6 +93,31 @@ async fn expired_exports_are_deleted_by_the_server_with_the_jobs_and_files_by_ea
     assert!(!copies.join(&name).exists(), "no export owns it any more");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_loses_the_jobs_between_two_exports_deletes_no_other() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let second = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
+    let one = sweep(&world, &world.store, folder.path());
+    for _ in 0..2 {
+        ask(&world).await;
+    }
+    world.clock.advance(KEPT_SECONDS);
+    let holder = OpenTransaction::begin(&world.database, "SELECT 1 FROM exports FOR UPDATE");
+    let lost = async {
+        while world.number(WAITING) == 0 {
+            tokio::task::yield_now().await;
+        }
+        world.store.leases().unwrap().give_jobs_back().await.unwrap();
+        assert!(second.has_jobs().await.unwrap());
+        holder.commit();
+    };
+    let both = async { tokio::join!(one.sweep(), lost) };
+    timeout(Duration::from_mins(1), both).await.unwrap();
+    assert_eq!(world.number("SELECT count(*) FROM exports"), 1, "the one that was begun");
+    sweep(&world, &second, folder.path()).sweep().await;
+    assert_eq!(world.number("SELECT count(*) FROM exports"), 0);
+}
+
 const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE NOT l.granted AND a.datname = current_database()";
 

@@ -16,6 +16,7 @@ use mandate_server::store::Authorization;
 use mandate_server::store::sql::decisions::{self, Filter, Whole};
 use mandate_server::store::{self, sql};
 
+use crate::apart;
 use crate::check::found;
 use crate::oracle;
 use crate::rotation::{Random, number};
@@ -288,4 +289,31 @@ async fn a_decision_that_cannot_be_written_harms_no_other_in_its_batch() {
     }
     world.store.close();
     assert_eq!(oracle::holds(&world.database), 3);
+}
+
+/// Both would go on, each from what it has in memory.
+#[tokio::test]
+async fn a_server_whose_lock_was_deleted_stops_when_another_has_written() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "1").await;
+    let lock = format!("{}-server", world.database.strip_prefix("sqlite://").unwrap());
+    std::fs::remove_file(lock).unwrap();
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    let ask = async |store: &store::Store| {
+        store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1")))).await
+    };
+    assert_eq!(ask(&second).await.unwrap().status, 201);
+    for _ in 0..2 {
+        let stopped = ask(&world.store).await.unwrap_err().to_string();
+        assert!(stopped.starts_with("the store has stopped"), "{stopped}");
+        assert!(world.store.has_stopped());
+    }
+    assert_eq!(ask(&second).await.unwrap().status, 201);
+    world.store.close();
+    assert_eq!(ask(&second).await.unwrap().status, 201);
+    second.close();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    assert_eq!(world.number("SELECT count(*) FROM decisions"), 4);
 }

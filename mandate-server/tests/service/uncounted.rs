@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mandate_core::DecisionId;
+use mandate_core::json::Object;
+use mandate_core::{DecisionId, Request};
 use mandate_server::clock::{Clock, Ids, SystemEntropy, TestClock};
+use mandate_server::error::Fault;
 use mandate_server::model::call::Caller;
 use mandate_server::model::records::{AgentKey, Direction, Mode, Slice};
 use mandate_server::service::decide::Engine;
 use mandate_server::service::moments::Moments;
+use mandate_server::store::Authorization;
 use mandate_server::store::sql::decisions::{self, Filter};
 use mandate_server::store::sql::log_end;
 use mandate_server::store::sql::uncounted::MAX_UNCOUNTED;
@@ -313,6 +316,61 @@ async fn an_agents_rows_lack_no_more_for_approvals_than_for_requests() {
     oracle::holds(&world.database);
 }
 
+/// Runs SQL on the file, beside the server. The server notices at its next request, which is a fault.
+async fn beside(world: &World, agent: &Arc<Caller>, sql: &str) {
+    let other = rusqlite::Connection::open(world.database.strip_prefix("sqlite://").unwrap()).unwrap();
+    other.execute_batch(sql).unwrap();
+    assert!(ask_in(world, agent, "USD").await.is_err());
+}
+
+/// Has an agent ask for one of a currency.
+async fn ask_in(world: &World, agent: &Arc<Caller>, currency: &str) -> Result<u16, Fault> {
+    let body = format!(r#"{{"amount":1,"currency":"{currency}","recipient":"vendor:v","category":"c"}}"#);
+    let request = Request::read(agent.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap());
+    let asked = Authorization::new(world.call(agent), Ok(request.unwrap()));
+    world.store.decide(asked).await.map(|answer| answer.status)
+}
+
+/// The metering is written before the agent's own row, which is not.
+const OBSTRUCT: &str = "CREATE TRIGGER obstruct BEFORE UPDATE ON agents WHEN old.agent = 'agt_a0'
+    BEGIN SELECT RAISE(IGNORE); END";
+const FREE: &str = "DROP TRIGGER obstruct";
+
+#[tokio::test]
+async fn rows_that_cannot_all_be_written_are_not_written_at_all() {
+    for (most, currencies) in [(1, 2), (64, 8)] {
+        let mut world = World::new().await;
+        let agents = agents(&world, 3).await;
+        world.store.close();
+        let uncounted = Uncounted::bounded(1_000, most);
+        world.store =
+            apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, uncounted).unwrap();
+        let currencies = &["USD", "EUR", "GBP", "CHF", "SEK", "NOK", "DKK", "PLN"][..currencies];
+        // The first of a currency is counted with it, the second is not.
+        for currency in currencies.iter().chain(currencies) {
+            assert_eq!(ask_in(&world, &agents[0], currency).await.unwrap(), 201);
+            world.clock.advance(7);
+        }
+        beside(&world, &agents[0], OBSTRUCT).await;
+        if most == 1 {
+            // Too many agents have uncounted decisions: the oldest are counted.
+            for agent in [&agents[1], &agents[1], &agents[2], &agents[2], &agents[1]] {
+                assert_eq!(ask_in(&world, agent, "USD").await.unwrap(), 201, "others are decided for");
+                world.clock.advance(7);
+            }
+        } else {
+            // So many currencies are in memory by then that one more has all be counted first.
+            assert_eq!(ask_in(&world, &agents[0], "USD").await.unwrap(), 201);
+            assert!(ask_in(&world, &agents[0], "CZK").await.is_err());
+        }
+        beside(&world, &agents[1], FREE).await;
+        assert_eq!(ask_in(&world, &agents[0], "CZK").await.unwrap(), 201);
+        rests(&world).await;
+        world.store.close();
+        oracle::holds(&world.database);
+    }
+}
+
 /// What is in memory is written at the end, unless it is of another log by then.
 #[tokio::test]
 async fn what_another_program_has_changed_is_not_written_over_at_the_end() {
@@ -326,7 +384,7 @@ async fn what_another_program_has_changed_is_not_written_over_at_the_end() {
     assert_eq!(other.execute(newest, []), Ok(1));
     drop(other);
     world.store.close();
-    assert_eq!(found(&world.database), Vec::<String>::new());
+    assert_eq!(found(&world.database), ["logs: 1 entries of decisions that are not there"]);
     // The first of a month is counted at once, the third is gone.
     assert_eq!(all_uncounted(&world).len(), 1);
 }

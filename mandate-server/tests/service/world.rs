@@ -14,6 +14,7 @@ use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency;
 use mandate_server::service::moments::Moments;
+use mandate_server::service::signing::rotation::Maker;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::service::{agents, decisions, keys, mandates, organizations, reviews};
 use mandate_server::store::sql;
@@ -92,6 +93,14 @@ impl World {
             Ok(DECISIONS.seal(tx, &key)?)
         });
         written.unwrap().unwrap();
+    }
+
+    /// Gives a decision the checksum of what it is now.
+    #[allow(dead_code, reason = "not every suite has such a case")]
+    pub(crate) fn reseal(&self, decision: &Value) {
+        let id = DecisionId::parse(decision.as_str().unwrap()).unwrap();
+        let key: [Parameter; 2] = [self.organization.environment.id.into(), id.to_bytes().into()];
+        apart::run_once(&self.database, |tx| Ok(DECISIONS.seal(tx, &key)?)).unwrap().unwrap();
     }
 
     /// The one number that `sql` gives, read beside the service.
@@ -227,7 +236,7 @@ pub(crate) fn claim_at(name: &str, body: &str, key: &ApiKey, at: Timestamp) -> C
 
 fn keyring(tx: &mut Tx<'_>, now: Timestamp) -> Result<Keyring, Fault> {
     let master = MasterKey::from_bytes([7; 32]);
-    signing::ensure(tx, &master, &SystemEntropy, now)?;
+    signing::ensure(tx, Maker { master: &master, entropy: &SystemEntropy }, ISSUER, now)?;
     Keyring::load(tx, &master, ISSUER)
 }
 

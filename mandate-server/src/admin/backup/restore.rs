@@ -9,11 +9,13 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::{Common, Contents, Failure, Manifest, file, operator, verify};
+use crate::admin::terminal;
 use crate::clock::{Clock as _, SystemClock};
 use crate::config;
 use crate::error::Fault;
 use crate::model::database::SQLITE;
 use crate::model::master_key::MasterKey;
+use crate::service::public_log::operated;
 use crate::store::Owned;
 use crate::store::{Holder, upkeep};
 
@@ -96,7 +98,8 @@ fn replace(database: &str, backup: &Path, manifest: &Manifest) -> Result<Option<
 fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(), Fault> {
     let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
     let database = format!("{SQLITE}{}", fresh.path().display());
-    let written = operator::record(&database, "backup.restore", backup, details);
+    let written = operator::record(&database, "backup.restore", backup, details)
+        .and_then(|()| terminal::run(&database, operated::stop_after_restore));
     // Writing the record has emptied the copy's log, unless that failed.
     let emptied = !beside(fresh.path(), WAL).exists();
     BESIDE.iter().chain(&[LOCK]).filter(|suffix| !suffix.is_empty()).for_each(|suffix| {
@@ -131,6 +134,11 @@ impl Restored<'_> {
             Some(_) => "opened by the master key that is set",
             None => "no master key is set: the server needs the one that they are sealed under",
         };
-        writeln!(out, "signing keys   {} ({opened})", self.signing_keys.join(", "))
+        writeln!(out, "signing keys   {} ({opened})", self.signing_keys.join(", "))?;
+        writeln!(
+            out,
+            "public logs    stopped: `mandate-server log continue`, or `log new-origin` if checkpoints were published \
+             after the backup"
+        )
     }
 }

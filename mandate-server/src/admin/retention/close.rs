@@ -86,12 +86,13 @@ pub struct ClosedMonth {
 /// Closes a month, or goes on where closing it was cut short.
 ///
 /// # Errors
-/// A server owns the SQLite file; the month is not over, closed, or not the next; a file cannot be written or verified, or is
+/// A server owns the SQLite file; the database's role lacks a right; the month is not over, closed, or not the next; a file cannot be written or verified, or is
 /// gone; a decision is not sound; another command closes it; or the database fails.
 pub fn close(order: &Order<'_>, listener: &mut dyn Listener) -> Result<ClosedMonth, Fault> {
     let period = Period::of(order.month)?;
     let _owned = Owned::take(order.database, Duration::ZERO)?;
     upkeep::must_be_complete(order.database)?;
+    upkeep::snapshot(order.database, must_be_granted)?;
     transfer::count_all(order.database)?;
     let clocks = Clocks { operator: order.by.at, database: order.time };
     let now = upkeep::snapshot(order.database, |tx| {
@@ -122,6 +123,14 @@ pub fn close(order: &Order<'_>, listener: &mut dyn Listener) -> Result<ClosedMon
     run(order, |tx| retention::end(tx, &closing, order.by))?;
     listener.done(&Step::Closed)?;
     Ok(ClosedMonth { month: order.month, directory: name.to_owned() })
+}
+
+/// Refuses a role of the database that could write files, and then delete nothing.
+fn must_be_granted(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let Some((role, rights)) = upkeep::lacks_to_close(tx)? else { return Ok(()) };
+    Err(Fault::Setup(format!(
+        "database: the role {role} may not close a month: it lacks {rights}. Run this with the role that owns the tables"
+    )))
 }
 
 /// Refuses to delete a row while a file of the month is gone or has changed.

@@ -1,17 +1,17 @@
 //! The connections of a listener: accepted within its limits, served by hyper, and ended in order.
 
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
@@ -73,7 +73,8 @@ pub(crate) struct Listener {
 
 /// Serves `socket` until `stop` changes. Then running requests have up to [`DRAIN_SECONDS`] to end.
 pub(crate) async fn serve(socket: TcpListener, listener: Arc<Listener>, mut stop: watch::Receiver<bool>) {
-    let connections = GracefulShutdown::new();
+    // Each connection holds a sender, so that the end of all is the end of the channel.
+    let (open, mut all) = mpsc::channel::<()>(1);
     let slots = Arc::new(Semaphore::new(listener.limits.connections));
     let peers = Peers::default();
     loop {
@@ -85,14 +86,14 @@ pub(crate) async fn serve(socket: TcpListener, listener: Arc<Listener>, mut stop
             listener.site.metrics.no_connection(listener.site.name, NoConnection::PeerLimit);
             continue;
         };
-        let (listener, watcher, stop) = (Arc::clone(&listener), connections.watcher(), stop.clone());
+        let (listener, open, stop) = (Arc::clone(&listener), open.clone(), stop.clone());
         tokio::spawn(async move {
-            connection(listener, stream, watcher, stop).await;
-            drop((slot, permit));
+            connection(listener, stream, stop).await;
+            drop((slot, permit, open));
         });
     }
-    drop(socket);
-    if tokio::time::timeout(Duration::from_secs(DRAIN_SECONDS), connections.shutdown()).await.is_err() {
+    drop((socket, open));
+    if tokio::time::timeout(Duration::from_secs(DRAIN_SECONDS), all.recv()).await.is_err() {
         warn!(seconds = DRAIN_SECONDS, "some requests did not end in time");
     }
 }
@@ -124,21 +125,16 @@ fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<Peer
 }
 
 /// One connection, from its handshake to its end. Its errors are not logged: any peer can cause them at will.
-async fn connection(
-    listener: Arc<Listener>,
-    stream: TcpStream,
-    watcher: Watcher,
-    mut stop: watch::Receiver<bool>,
-) {
+async fn connection(listener: Arc<Listener>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
     let (name, metrics) = (listener.site.name, listener.site.metrics.clone());
     let _open = metrics.connection(name);
-    let Some(tls) = listener.tls.clone() else { return requests(listener, stream, watcher, stop).await };
+    let Some(tls) = listener.tls.clone() else { return requests(listener, stream, stop).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(listener.limits.handshake, tls.accept(stream)) => handshake,
         _ = stop.changed() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => requests(listener, stream, watcher, stop).await,
+        Ok(Ok(stream)) => requests(listener, stream, stop).await,
         Ok(Err(_)) => metrics.no_connection(name, NoConnection::Handshake),
         Err(_) => metrics.no_connection(name, NoConnection::HandshakeTimeout),
     }
@@ -146,29 +142,42 @@ async fn connection(
 
 /// The requests of one connection, one after another. When the server stops, a running request is answered,
 /// but an incomplete head is not waited for.
-async fn requests<T>(listener: Arc<Listener>, stream: T, watcher: Watcher, mut stop: watch::Receiver<bool>)
+async fn requests<T>(listener: Arc<Listener>, stream: T, mut stop: watch::Receiver<bool>)
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(listener.limits.stalled));
-    let (state, amending) = (ConnectionState::default(), Arc::clone(&listener));
-    let head_time = listener.limits.head;
-    let amend = move |bare: &[u8]| answer_for_hyper(&amending.site, bare, head_time);
-    let stream = ConnectionStream::new(stream, state.clone(), head_time, amend);
-    let shared = state.clone();
+    let (state, head_time) = (ConnectionState::default(), listener.limits.head);
+    let stream = ConnectionStream::new(stream, state.clone(), head_time);
+    let (shared, answering) = (state.clone(), Arc::clone(&listener));
     let service = service_fn(move |request| {
-        let (listener, state) = (Arc::clone(&listener), shared.clone());
-        async move { answer(&listener.site, request, state).await }
+        let (listener, state) = (Arc::clone(&answering), shared.clone());
+        Box::pin(async move { answer(&listener.site, request, state).await })
     });
-    let mut serving = pin!(watcher.watch(http().serve_connection(TokioIo::new(stream), service)));
-    tokio::select! {
-        _ = &mut serving => return,
-        _ = stop.changed() => {}
-    }
-    if !state.is_reading_head() {
-        let _ = serving.await;
-    }
+    let mut serving = http().serve_connection(TokioIo::new(stream), service);
+    let ended = tokio::select! {
+        ended = poll_fn(|cx| serving.poll_without_shutdown(cx)) => Some(ended),
+        _ = stop.changed() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None if state.is_reading_head() => return,
+        None => {
+            Pin::new(&mut serving).graceful_shutdown();
+            poll_fn(|cx| serving.poll_without_shutdown(cx)).await
+        }
+    };
+    let within_head = match ended {
+        Ok(()) => false,
+        Err(e) if e.is_parse() || e.is_incomplete_message() => true,
+        Err(_) => return,
+    };
+    let parts = serving.into_parts();
+    let mut stream = parts.io.into_inner();
+    let refusal = stream.refusal(within_head, &parts.read_buf);
+    let last = refusal.map(|bare| answer_for_hyper(&listener.site, &bare, head_time)).unwrap_or_default();
+    let _ = stream.end(&last).await;
 }
 
 fn http() -> http1::Builder {

@@ -1,11 +1,11 @@
 //! The stream between hyper and the socket, which knows the phase of the connection.
 //!
 //! hyper itself refuses anything that is not HTTP or has too large a head, with a bare status, and no handler
-//! runs. So anything that hyper writes while no request is being answered is such a status. Here it becomes an
-//! answer like any other, with an id and the error envelope. hyper also drops the Content-Length of a request
-//! with a Transfer-Encoding, so the head is kept here until that has been checked. The time limit for a head
-//! is here too, and so is the end of a peer that speaks HTTP/2 or stops within a head: hyper would close the
-//! connection without an answer.
+//! runs. So anything that hyper writes while no request is being answered is such a status. It is kept here, and
+//! [`refusal`](ConnectionStream::refusal) says with which status the connection ends. hyper says nothing to a
+//! client that speaks HTTP/2, or that stops within a head; what hyper has read and not used shows it. hyper also
+//! drops the Content-Length of a request with a Transfer-Encoding, so the head is kept here until that has been
+//! checked. The time limit for a head is here too.
 //!
 //! A socket that is closed with unread input resets the connection, and the reset can overtake the answer. So where a
 //! request was answered before all of it was read, the rest is read and dropped for a while.
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use hyper::body::{Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::http::limit::unread::UnreadAnswer;
 use crate::metrics::Permit;
@@ -35,15 +35,10 @@ pub(in crate::http) const TIMEOUT: &[u8] =
 /// What hyper would write, except for the date, to refuse what is no request.
 pub(in crate::http) const UNREADABLE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-/// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long unread input is read and dropped after the last answer, in seconds.
 const LINGER_SECONDS: u64 = 2;
 /// How hyper begins its refusal of a head with too many bytes or headers (RFC 6585, section 5).
 pub(in crate::http) const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
-
-/// Turns a bare status, as hyper writes it, into a complete answer.
-type Amend = Box<dyn Fn(&[u8]) -> Vec<u8> + Send>;
 
 /// The state of one connection. Clones share it.
 #[derive(Clone, Default)]
@@ -58,19 +53,6 @@ struct State {
     unread: bool,
     /// Answers that the peer has not read yet, oldest first.
     answers: Vec<Arc<UnreadAnswer>>,
-}
-
-impl State {
-    /// Whether a head has begun. Line breaks before it do not count (RFC 9112, section 2.2).
-    fn has_begun(&self) -> bool {
-        !self.begun().is_empty()
-    }
-
-    /// The head without the line breaks before it.
-    fn begun(&self) -> &[u8] {
-        let breaks = self.head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        self.head.get(breaks..).unwrap_or_default()
-    }
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -123,92 +105,56 @@ impl ConnectionState {
 pub(super) struct ConnectionStream<S> {
     stream: S,
     state: ConnectionState,
-    amend: Amend,
     /// How long a head may take, from the end of the answer before it.
     head_time: Duration,
     /// When that time is over.
     deadline: Pin<Box<Sleep>>,
-    /// The answer that replaces hyper's bare status, and how much of it has been sent.
-    own: Vec<u8>,
-    sent: usize,
-    /// The bare status with which the connection ends, whatever else the peer sends.
-    ending: Option<&'static [u8]>,
-    /// Until when unread input is dropped: from the end of what is written on.
-    lingering: Option<Pin<Box<Sleep>>>,
+    /// Whether it is over. Zero bytes are read then: hyper assumes that the peer is gone.
+    is_late: bool,
+    /// The bare status that hyper has written.
+    bare: Vec<u8>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionStream<S> {
-    pub(super) fn new(
-        stream: S,
-        state: ConnectionState,
-        head_time: Duration,
-        amend: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
-    ) -> Self {
+    pub(super) fn new(stream: S, state: ConnectionState, head_time: Duration) -> Self {
         let deadline = Box::pin(sleep(head_time));
-        Self {
-            stream,
-            state,
-            amend: Box::new(amend),
-            head_time,
-            deadline,
-            own: Vec::new(),
-            sent: 0,
-            ending: None,
-            lingering: None,
-        }
+        Self { stream, state, head_time, deadline, is_late: false, bare: Vec::new() }
     }
 
-    /// Ends the connection with this bare status, amended, if a head has begun. Zero bytes are read then: hyper assumes
-    /// that the peer is gone.
-    fn poll_end(&mut self, cx: &mut Context<'_>, bare: &'static [u8]) -> Poll<io::Result<()>> {
-        if self.ending.replace(bare).is_none() && self.state.lock().has_begun() {
-            self.own = (self.amend)(bare);
-            self.state.lock().unread = true;
-        }
-        ready!(self.poll_own(cx))?;
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// The bare status with which the connection ends, if it ends with one. `unused` is what hyper has read and not used, and
+    /// `within_head` whether it ended where it expected a head. Line breaks before a head do not begin it (RFC 9112, section
+    /// 2.2).
+    pub(super) fn refusal(&mut self, within_head: bool, unused: &[u8]) -> Option<Vec<u8>> {
+        let has_begun = unused.iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
+        let refusal = if !self.bare.is_empty() {
+            Some(std::mem::take(&mut self.bare))
+        } else if within_head && has_begun {
+            Some(if self.is_late { TIMEOUT } else { UNREADABLE }.to_vec())
+        } else {
+            None
+        };
+        self.state.lock().unread |= refusal.is_some() || !unused.is_empty();
+        refusal
     }
 
-    /// Reads and drops what the peer still sends, until it has ended or the time is over.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { stream, lingering, .. } = self;
-        let over = || Box::pin(sleep(Duration::from_secs(LINGER_SECONDS)));
-        let over = lingering.get_or_insert_with(over);
+    /// Ends the connection behind this last answer, which may be empty. Reads and drops what the peer still sends, until it has
+    /// ended or the time is over.
+    pub(super) async fn end(mut self, answer: &[u8]) -> io::Result<()> {
+        self.stream.write_all(answer).await?;
+        self.stream.flush().await?;
+        self.stream.shutdown().await?;
+        if !self.state.lock().unread {
+            return Ok(());
+        }
         let mut dropped = [0; 4096];
-        loop {
-            if over.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            let mut buffer = ReadBuf::new(&mut dropped);
-            match ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {}
-                _ => return Poll::Ready(()),
-            }
-        }
+        let rest = async { while matches!(self.stream.read(&mut dropped).await, Ok(1..)) {} };
+        let _ = timeout(Duration::from_secs(LINGER_SECONDS), rest).await;
+        Ok(())
     }
 
     /// Whether what is written now can only come from hyper itself.
     fn is_written_by_hyper(&self) -> bool {
         self.state.is_reading_head()
-    }
-
-    /// Amends a bare status of hyper's, to be written by [`Self::poll_own`].
-    fn take_from_hyper(&mut self, bare: &[u8]) -> usize {
-        let own = (self.amend)(bare);
-        self.own.extend(own);
-        self.state.lock().unread = true;
-        bare.len()
-    }
-
-    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(left) = self.own.get(self.sent..).filter(|left| !left.is_empty()) {
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, left))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.sent += written,
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -219,24 +165,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        if let Some(bare) = self.ending {
-            return self.poll_end(cx, bare);
+        if self.is_written_by_hyper() && !self.is_late && self.deadline.as_mut().poll(cx).is_ready() {
+            self.is_late = true;
         }
-        if self.is_written_by_hyper() && self.deadline.as_mut().poll(cx).is_ready() {
-            return self.poll_end(cx, TIMEOUT);
+        if self.is_late {
+            return Poll::Ready(Ok(()));
         }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let mut state = self.state.lock();
         if state.phase == Phase::ReadingHead {
             let room = MAX_HEAD_BYTES.saturating_sub(state.head.len());
             let read = buffer.filled().get(before..).unwrap_or_default();
-            let is_cut = read.is_empty() && state.has_begun();
             state.head.extend(read.iter().take(room));
-            if is_cut || state.begun().starts_with(HTTP2_PREFACE) {
-                drop(state);
-                buffer.set_filled(before);
-                return self.poll_end(cx, UNREADABLE);
-            }
         }
         Poll::Ready(Ok(()))
     }
@@ -245,7 +185,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_written_by_hyper() {
-            return Poll::Ready(Ok(self.take_from_hyper(bytes)));
+            self.bare.extend_from_slice(bytes);
+            return Poll::Ready(Ok(bytes.len()));
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -258,8 +199,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.is_written_by_hyper() {
-            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-            return Poll::Ready(Ok(self.take_from_hyper(&bytes)));
+            for part in parts {
+                self.bare.extend_from_slice(part);
+            }
+            return Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()));
         }
         Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
     }
@@ -269,7 +212,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_own(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         let mut state = self.state.lock();
         // Of an answer that is not complete, a part may still be behind what was written.
@@ -287,14 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.lingering.is_none() {
-            ready!(self.poll_own(cx))?;
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            if !self.state.lock().unread {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        self.poll_linger(cx).map(Ok)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Writes an export, from one snapshot, a page of the log at a time.
 //!
-//! NDJSON has one JSON object on each line, each with one member that names its kind: first `export`, the
-//! request; then each `mandate` that governed one of the decisions; then each `decision`, oldest first, as
-//! the API shows it; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
+//! NDJSON has one JSON object on each line, whose first member names its kind: first `export`, the
+//! request; then each `mandate` that governed one of the decisions; then, unless the export is of an agent or a verdict, each
+//! `governing` record with its `number`, `random` bytes and `blind`; then each `decision`, oldest first, as
+//! the API shows it, with its `blind`; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
 //! all bytes before its line. CSV is a table with one row for each decision.
 //!
 //! Decisions of closed months are in none: `since` is then no earlier than the end of the newest one.
@@ -12,10 +13,14 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mandate_core::export::Trailer;
 use mandate_core::json::one_line;
+use mandate_core::log::Hash;
 use mandate_core::{AgentId, DecisionId, ExportId, MandateId, PolicyVersion, Timestamp, Verdict, jwt};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{Sha256Hex, requested_at};
@@ -25,6 +30,7 @@ use crate::service::signing::Keyring;
 use crate::store::sql;
 use crate::store::sql::decisions::{Filter, Whole};
 use crate::store::sql::exports::{Export, Format};
+use crate::store::sql::log_records::LogRecord;
 use crate::store::tx::Tx;
 
 /// How many decisions are read at a time.
@@ -100,8 +106,23 @@ struct Header<'a> {
 enum Line<'a, T> {
     Export(Header<'a>),
     Mandate(T),
-    Decision(T),
     Trailer(T),
+}
+
+/// The line of a decision. `blind` hides its record in the public log.
+#[derive(Serialize)]
+struct Decided {
+    decision: Box<RawValue>,
+    blind: String,
+}
+
+/// The line of a governing record.
+#[derive(Serialize)]
+struct Governed {
+    governing: Box<RawValue>,
+    number: u64,
+    random: String,
+    blind: String,
 }
 
 /// Writes the export to `out`. After each page `go_on` is called; if it returns false, the export is
@@ -163,8 +184,14 @@ fn ndjson(
         let mandate = mandate.ok_or_else(|| Fault::corrupt("database: a decision's mandate is not there"))?;
         line(out, &Line::Mandate(mandate.view(*now)))?;
     }
+    // They are the environment's. What is of one agent or verdict does without them.
+    if export.filter.agent.is_none() && export.filter.verdict.is_none() {
+        governing(tx, build, out, go_on)?;
+    }
+    let secrets = keyring.log_secrets().environment(export.environment);
     let rows = walk(tx, export, go_on, |whole| {
-        line(out, &Line::Decision(decisions::show(whole, &export.policy_version, *now)?))
+        let decision = decisions::show(whole, &export.policy_version, *now)?;
+        line(out, &Decided { decision, blind: base64url(&secrets.blind.decision(whole.decision.id)) })
     })?;
     let sha256 = Sha256Hex(out.hash.clone().finalize().into());
     let trailer = Trailer {
@@ -179,7 +206,35 @@ fn ndjson(
     Ok(rows)
 }
 
-fn line(out: &mut impl Write, line: &Line<'_, impl Serialize>) -> Result<(), Fault> {
+/// Writes the environment's governing records, with what their entries in the public log are made of.
+fn governing(
+    tx: &mut Tx<'_>,
+    Build { export, keyring, .. }: &Build<'_>,
+    out: &mut impl Write,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
+    let secrets = keyring.log_secrets().environment(export.environment);
+    let mut after = 0;
+    loop {
+        must_go_on(go_on)?;
+        let page = sql::log_records::onward(tx, export.environment, after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.number;
+        for LogRecord { number, record, .. } in page {
+            let governing = RawValue::from_string(record)
+                .map_err(|e| Fault::corrupt(format!("database: log_records.record: {e}")))?;
+            let (random, hidden) = (secrets.random(number), secrets.blind.governing(number));
+            let (random, blind) = (base64url(&random), base64url(&hidden));
+            line(out, &Governed { governing, number, random, blind })?;
+        }
+    }
+}
+
+fn base64url(hash: &Hash) -> String {
+    URL_SAFE_NO_PAD.encode(hash.as_bytes())
+}
+
+fn line(out: &mut impl Write, line: &impl Serialize) -> Result<(), Fault> {
     let text = serde_json::to_string(line).map_err(|e| unwritable(&e.into()))?;
     writeln!(out, "{}", one_line(&text)).map_err(|e| unwritable(&e))
 }
@@ -207,13 +262,13 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
     let optional = |value: Option<&dyn ToString>| value.map(ToString::to_string).unwrap_or_default();
     Ok([
         d.id.to_string(),
-        d.decided_at.seconds().to_string(),
+        Timestamp::from_seconds(d.decided_at.seconds()).to_string(),
         d.sequence.to_string(),
         d.decided_at.to_string(),
         d.verdict.to_string(),
         d.mode.as_str().to_owned(),
         d.request.agent.to_string(),
-        d.request.amount.to_string(),
+        decimal(d.request.amount.to_string()),
         d.request.currency.to_string(),
         d.request.recipient.to_string(),
         d.request.category.to_string(),
@@ -221,7 +276,7 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
         policy_version.to_string(),
         optional(d.reason.as_ref().map(|reason| reason as _)),
         d.denials.to_string(),
-        d.basis.spent.to_string(),
+        decimal(d.basis.spent.to_string()),
         d.basis.recent_requests.to_string(),
         optional(d.supersedes.as_ref().map(|id| id as _)),
         optional(d.review.as_ref().map(|id| id as _)),
@@ -231,6 +286,11 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
         d.nonce.to_string(),
         decisions::token(whole, policy_version)?,
     ])
+}
+
+/// An amount that no reader takes for a whole number, a date or a text: `40.0`.
+fn decimal(amount: String) -> String {
+    if amount.contains('.') { amount } else { format!("{amount}.0") }
 }
 
 /// Makes sure that a spreadsheet reads the cell as text, and never as a formula.
@@ -247,9 +307,7 @@ fn walk(
 ) -> Result<i64, Fault> {
     let (mut after, mut rows) = ([0; 16], 0);
     loop {
-        if !go_on() {
-            return Err(Fault::new("the export was given up, since the server stops"));
-        }
+        must_go_on(go_on)?;
         let page = sql::decisions::onward(tx, export.environment, &export.filter, after, PAGE)?;
         let Some(last) = page.last() else { return Ok(rows) };
         after = last.decision.id.to_bytes();
@@ -260,6 +318,10 @@ fn walk(
             }
         }
     }
+}
+
+fn must_go_on(go_on: &dyn Fn() -> bool) -> Result<(), Fault> {
+    if go_on() { Ok(()) } else { Err(Fault::new("the export was given up, since the server stops")) }
 }
 
 /// Hashes what is written through it.

@@ -10,6 +10,7 @@
 
 use mandate_core::es256::SecretKey;
 use mandate_core::jwks::Kid;
+use mandate_core::log::KeyChange;
 use mandate_core::verify::MAX_LEEWAY_SECONDS;
 use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
 use serde::Serialize;
@@ -21,6 +22,7 @@ use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::model::master_key::{MasterKey, NONCE};
 use crate::service::audit::{self, AuditEntry, Operator};
+use crate::service::public_log;
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
@@ -98,20 +100,30 @@ pub struct Maker<'a> {
     pub entropy: &'a dyn Entropy,
 }
 
+impl Maker<'_> {
+    /// Encrypts a secret. It opens only under the same `name`.
+    ///
+    /// # Errors
+    /// It cannot be encrypted.
+    pub fn seal(&self, secret: &[u8], name: &str) -> Result<Vec<u8>, Fault> {
+        self.master.seal(secret, name, nonce(self.entropy))
+    }
+}
+
 impl std::fmt::Debug for Maker<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Maker")
     }
 }
 
-/// Makes the signing keys that are missing: one for each kind of environment.
+/// Makes the signing keys that are missing, one for each kind of environment, and the public logs of `issuer`.
 ///
 /// # Errors
 /// The database fails, or the source of randomness is broken.
 pub fn ensure(
     tx: &mut Tx<'_>,
-    master: &MasterKey,
-    entropy: &dyn Entropy,
+    Maker { master, entropy }: Maker<'_>,
+    issuer: &str,
     now: Timestamp,
 ) -> Result<(), Fault> {
     sql::signing_keys::revision(tx)?;
@@ -120,7 +132,7 @@ pub fn ensure(
             make(tx, Maker { master, entropy }, kind, now, Timestamp::from_millis(0))?;
         }
     }
-    Ok(())
+    public_log::keys::ensure(tx, Maker { master, entropy }, issuer, now)
 }
 
 /// All signing keys that ever existed, oldest first.
@@ -160,6 +172,7 @@ pub fn rotate(
         last.sign_until = Some(switch);
         last.publish_until = Some(switch.plus_seconds(OUTGOING_SECONDS));
         sql::signing_keys::update(tx, &last)?;
+        public_log::keys::say(tx, KeyChange::Retired, &last, (switch, by.at))?;
         let new = make(tx, maker, last.kind, by.at, switch)?;
         record(tx, by, "signing-key.rotate", &new, json!({ "replaces": last.kid, "sign_from": switch }))?;
         made.push(new);
@@ -220,6 +233,7 @@ pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Re
     check_master(&key, maker.master)?;
     let key = SigningKeyRecord { revoked_at: Some(by.at), ..key };
     sql::signing_keys::update(tx, &key)?;
+    public_log::keys::say(tx, KeyChange::Revoked, &key, (by.at, by.at))?;
     let mut others = of_kind(tx, key.kind)?;
     let successor = match others.iter_mut().find(|other| Some(other.sign_from) == key.sign_until) {
         Some(next) => {
@@ -231,6 +245,8 @@ pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Re
             Some(before) if state == KeyState::Incoming => {
                 (before.sign_until, before.publish_until) = (None, None);
                 sql::signing_keys::update(tx, before)?;
+                // Its end was announced, and does not come.
+                public_log::keys::say(tx, KeyChange::Published, before, (by.at, by.at))?;
                 None
             }
             _ => Some(make(tx, maker, key.kind, by.at, key.sign_from)?),
@@ -270,10 +286,11 @@ pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -
     let keys = sql::signing_keys::all(tx)?;
     for key in &keys {
         let kid = Kid::parse(&key.kid)?;
-        let secret = old.open(&key.sealed, &kid)?;
-        let sealed = new.master.seal(&secret, &kid, nonce(new.entropy))?;
+        let secret = old.open_key(&key.sealed, &kid)?;
+        let sealed = new.master.seal_key(&secret, &kid, nonce(new.entropy))?;
         sql::signing_keys::update(tx, &SigningKeyRecord { sealed, ..key.clone() })?;
     }
+    public_log::keys::reseal(tx, old, new)?;
     let entry = AuditEntry {
         action: "master-key.rotate",
         organization: None,
@@ -349,7 +366,7 @@ fn make(
         kind,
         kid: name.as_str().to_owned(),
         public_key,
-        sealed: maker.master.seal(&secret, &name, nonce(maker.entropy))?,
+        sealed: maker.master.seal_key(&secret, &name, nonce(maker.entropy))?,
         created_at: now,
         sign_from,
         sign_until: None,
@@ -357,6 +374,7 @@ fn make(
         revoked_at: None,
     };
     sql::signing_keys::insert(tx, &key)?;
+    public_log::keys::say(tx, KeyChange::Published, &key, (now, now))?;
     Ok(key)
 }
 

@@ -14,10 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use super::super::{Authorization, Decider};
 use super::aside::Aside;
-use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
-use super::deciding::{PROVE, PROVING, Progress};
-use super::hot::{self, BRIEFLY, Take};
+use super::deciding::{self, PROVING, Progress};
+use super::hot::{self, Take};
 use super::jobs::{After, PendingAuthorization, Work, overdue};
 use super::purpose::Locks;
 use crate::error::{Fault, Repeated};
@@ -134,13 +133,10 @@ impl BatchWorker {
             return;
         }
         let proved = worker.transact_until(Instant::now() + PROVING, Locks::Leave, &mut |session| {
-            session.later(Step::plain(BRIEFLY));
-            session.later(Step::plain(PROVE));
-            session.wrote = true;
-            session.send(Vec::new()).map(|_| ())
+            deciding::prove(session, &*self.decider)
         });
         match proved {
-            Ok(()) => self.progress.committed(),
+            Ok(()) => self.progress.proved(),
             Err(fault) => {
                 if let Some(others) = self.repeated.due("proof") {
                     tracing::warn!(kind = fault.kind(), reason = %fault, others, "nothing can be decided");
@@ -284,13 +280,19 @@ impl BatchWorker {
             span.fail();
         }
         drop(span);
+        if let Err(fault) = &ended
+            && take != Take::InTurn
+            && (worker.is_held() || matches!(fault, Fault::Setup(_) | Fault::DiskFull(_)))
+        {
+            self.progress.failed();
+        }
         let (answers, mut tally) = ended?;
         let decided = answers.iter().flatten().count();
         if decided > 0 {
             // Without a subscription to its type, an event has no delivery.
             tally.announced &= worker.count != Some(0);
             self.after.record(decided, worker.committing(), &tally);
-            self.progress.committed();
+            self.progress.decided();
         }
         Ok(answers)
     }

@@ -282,7 +282,9 @@ impl ConnectionWorker {
                 let (ended, recovery) = commit(&mut session, value);
                 self.committing = began.elapsed();
                 self.count = matches!(ended, Ended::Done(_)).then_some(session.count);
-                if recovery == Recovery::Reconnect {
+                // Where COMMIT was never sent, such as behind a statement that could not be prepared, the transaction goes on.
+                let failed = session.began && !matches!(ended, Ended::Done(_));
+                if recovery == Recovery::Reconnect || (failed && session.send_plain("ROLLBACK").is_err()) {
                     self.connection = None;
                 }
                 self.used = Instant::now();

@@ -1,21 +1,78 @@
 //! Whether a batch worker can decide: whether it has a connection, and its transactions commit.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use mandate_core::Timestamp;
+
+use super::super::Decider;
+use super::super::sql::servers;
+use super::super::tx::Tx;
+use super::connection::Step;
+use super::hot::BRIEFLY;
+use super::maintenance::{PARTITIONED, first_id};
+use super::session::PostgresSession;
+use crate::error::Fault;
 
 /// A batch worker that has committed within this time is not asked to show that it can.
 const RECENT: Duration = Duration::from_secs(1);
+/// For how long after a batch has failed no proof shows that batches are decided. A proof tries less than a batch does.
+const DOUBTED: Duration = Duration::from_secs(10);
 
 /// Takes the locks that a batch takes on tables, so that it fails where a batch would wait. Of partitioned tables, a batch
 /// locks the partition of this month alone.
-pub(super) const PROVE: &str = "/* deciding.prove */ LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, reviews, usage \
+const PROVE: &str = "/* deciding.prove */ LOCK TABLE environments, mandates, subscriptions IN ACCESS SHARE MODE; \
+     LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, log_pending, reviews, usage, webhooks \
      IN ROW EXCLUSIVE MODE";
 /// How long it may take, connecting included.
 pub(super) const PROVING: Duration = Duration::from_secs(5);
 
+/// Takes the locks of a batch, briefly. What it does is to be committed.
+pub(super) fn prove(session: &mut PostgresSession<'_>, decider: &dyn Decider) -> Result<(), Fault> {
+    session.later(Step::plain(BRIEFLY));
+    session.later(Step::plain(PROVE));
+    session.wrote = true;
+    let shown = servers::now(&mut Tx::new(session))?;
+    session.later(Step::Plain(reach_partitions(decider.database(shown)).into()));
+    session.send(Vec::new()).map(|_| ())
+}
+
+/// Locks the partitions of this month as a batch does, and fails if there is none. The role of a server has no right to name
+/// them. So a row is sent there through its table; it is refused behind the lock, since nearly all of it is missing, and
+/// nothing is written.
+fn reach_partitions(now: Timestamp) -> String {
+    let id = first_id(now);
+    let reach = PARTITIONED.map(|table| {
+        let key = table.trim_end_matches('s');
+        format!(
+            "BEGIN INSERT INTO {table} (environment, {key}) VALUES (0, '{id}'); EXCEPTION WHEN not_null_violation THEN NULL; END;"
+        )
+    });
+    format!("/* deciding.reach_partitions */ DO $$ BEGIN {} END $$", reach.concat())
+}
+
+/// When a batch last failed in a way that will meet others: it got no lock, the database lacks what it needs, or the disk is
+/// full. All batch workers share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastFailure(Arc<Mutex<Option<Instant>>>);
+
+impl LastFailure {
+    fn set(&self, at: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn is_recent(&self) -> bool {
+        let at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| at.elapsed() < DOUBTED)
+    }
+}
+
 /// What a batch worker has managed to do.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct Progress {
+    state: Mutex<State>,
+    failure: LastFailure,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -26,13 +83,35 @@ struct State {
 }
 
 impl Progress {
+    /// Of a batch worker that shares `failure` with others.
+    pub(super) fn new(failure: LastFailure) -> Self {
+        Self { failure, ..Self::default() }
+    }
+
     /// There is work.
     pub(super) fn begin(&self) {
         self.state().since.get_or_insert_with(Instant::now);
     }
 
-    /// A transaction has committed.
-    pub(super) fn committed(&self) {
+    /// A batch has been decided and committed.
+    pub(super) fn decided(&self) {
+        self.failure.set(None);
+        self.committed();
+    }
+
+    /// A batch has failed, as others will.
+    pub(super) fn failed(&self) {
+        self.failure.set(Some(Instant::now()));
+    }
+
+    /// A transaction with the locks of a batch has committed.
+    pub(super) fn proved(&self) {
+        if !self.failure.is_recent() {
+            self.committed();
+        }
+    }
+
+    fn committed(&self) {
         *self.state() = State { since: None, committed: Some(Instant::now()) };
     }
 
@@ -48,7 +127,7 @@ impl Progress {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,7 +143,29 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         progress.begin();
         assert!(progress.stuck() >= Duration::from_millis(2), "the first work counts");
-        progress.committed();
+        progress.proved();
         assert_eq!((progress.stuck(), progress.is_recent()), (Duration::ZERO, true));
+    }
+
+    #[test]
+    fn a_proof_shows_nothing_just_after_a_batch_has_failed() {
+        let failure = LastFailure::default();
+        let [failed, other] = [(); 2].map(|()| Progress::new(failure.clone()));
+        for progress in [&failed, &other] {
+            progress.begin();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        failed.failed();
+        for progress in [&failed, &other] {
+            progress.proved();
+            assert!(progress.stuck() > Duration::ZERO && !progress.is_recent());
+        }
+        other.decided();
+        failed.proved();
+        assert!(failed.is_recent() && other.is_recent());
+        failure.set(Instant::now().checked_sub(DOUBTED));
+        failed.begin();
+        failed.proved();
+        assert_eq!(failed.stuck(), Duration::ZERO, "a server without requests recovers");
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn run(
     let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
     let answers = answers.collect();
     keep::draw_events(session, decider, &mut loaded.made.events)?;
-    let tally = keep::keep(session, &loaded, &locked)?;
+    let tally = keep::keep(session, &mut loaded, &locked)?;
     Ok((answers, tally))
 }
 

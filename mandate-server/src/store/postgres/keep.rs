@@ -136,6 +136,10 @@ const KEPT: &str =
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at,
         checksum = excluded.checksum";
 
+/// What is to be appended to the public logs, a row for each kind.
+const LOG: &str = "/* keep.log */
+    INSERT INTO log_pending (kind, at, entries) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[])";
+
 /// Draws the ids of the batch's events again, unless they are greater than those that are stored. Another server may have
 /// drawn those by a clock that was set back since, and what follows the list of events is to see these.
 pub(super) fn draw_events(
@@ -182,15 +186,24 @@ pub(super) fn keep_one(
     loaded.count(decision, decision.decided_at)?;
     loaded.made.add(decided);
     session.later(Step::plain(PLAN_EACH));
-    keep(session, &loaded, &locked)
+    keep(session, &mut loaded, &locked)
 }
 
 /// Sends what the batch made and changed along with COMMIT. Returns what is reported after the commit.
 pub(super) fn keep(
     session: &mut PostgresSession<'_>,
-    loaded: &Loaded,
+    loaded: &mut Loaded,
     locked: &LockedRows,
 ) -> Result<Tally, Fault> {
+    let entries: Vec<[Value; 3]> = loaded
+        .made
+        .entries
+        .take()
+        .map(|(kind, at, entries)| [kind.as_str().into(), at.millis().into(), entries.into()])
+        .collect();
+    if !entries.is_empty() {
+        session.write_later(LOG, columns("tib", entries.into_iter())?);
+    }
     let made = &loaded.made;
     let mut tally = Tally::default();
     let Metering { agents, back, fresh, stored } = meter(loaded, locked)?;

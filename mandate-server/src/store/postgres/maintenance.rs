@@ -1,7 +1,7 @@
 //! Regular maintenance of a PostgreSQL database: partitions are made a year ahead, and those of records that are needed for
 //! a short time only are emptied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mandate_core::{DecisionId, Timestamp};
@@ -28,13 +28,20 @@ const RESTED: Duration = Duration::from_hours(1);
 /// The tables that are partitioned by month, by the time in their ids.
 pub(super) const PARTITIONED: [&str; 2] = ["decisions", "events"];
 const MAKE: &str = "/* maintenance.make */ SELECT make_partition($1, $2, $3, $4)";
+/// One whose DETACH CONCURRENTLY was cut off takes no rows. PostgreSQL 13 has no such column.
 const THERE: &str =
     "/* maintenance.there */ SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent IN (to_regclass('decisions'), to_regclass('events'))";
+    WHERE i.inhparent IN (to_regclass('decisions'), to_regclass('events'))
+    AND to_jsonb(i) ->> 'inhdetachpending' IS DISTINCT FROM 'true'";
 /// Only the owner of a table can give it a partition.
 const OWNED: &str =
     "/* maintenance.owned */ SELECT count(*) FROM pg_class WHERE oid = to_regclass('decisions')
     AND pg_has_role(relowner, 'USAGE') AND has_schema_privilege(relnamespace, 'CREATE')";
+/// What has the name of a partition, and is none, or is half detached (1).
+const DETACHED: &str = "/* maintenance.detached */ SELECT c.relname, c.relispartition::int::bigint FROM pg_class c
+    WHERE c.relnamespace = current_schema()::regnamespace AND (NOT c.relispartition OR EXISTS
+        (SELECT 1 FROM pg_inherits i WHERE i.inhrelid = c.oid AND to_jsonb(i) ->> 'inhdetachpending' = 'true'))
+    AND (starts_with(c.relname::text, 'decisions_') OR starts_with(c.relname::text, 'events_'))";
 /// For each place in the ring of `commits`: whether there is anything, and how it is emptied.
 static COMMITS: [(&str, &str); 4] = [
     (
@@ -71,6 +78,33 @@ pub(super) fn missing(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Vec<(&'s
     let there = there(tx)?;
     let wanted = partitions(now)?.into_iter();
     Ok(Some(wanted.filter(|(table, month)| !there.contains(&month.partition(table))).collect()))
+}
+
+/// The tables with the names of partitions that must exist at `now`, and are none or half detached, each with how it becomes one:
+/// none is made in its place.
+pub(super) fn detached(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(String, String)>, Fault> {
+    let found = tx.query(DETACHED, &[])?.into_iter().map(|mut row| Ok((row.text()?, row.integer()? == 1)));
+    let found: BTreeMap<String, bool> = found.collect::<Result<_, Fault>>()?;
+    let wanted = partitions(now)?.into_iter().filter_map(|(table, month)| {
+        let [first, behind] = [month.begin, month.end].map(first_id);
+        let name = month.partition(table);
+        let half = *found.get(&name)?;
+        let finalize = if half {
+            format!("ALTER TABLE {table} DETACH PARTITION {name} FINALIZE; ")
+        } else {
+            String::new()
+        };
+        let attach = format!(
+            "{finalize}ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{behind}')"
+        );
+        Some((name, attach))
+    });
+    Ok(wanted.collect())
+}
+
+/// The least id of an instant, as SQL writes bytes.
+pub(super) fn first_id(at: Timestamp) -> String {
+    format!("\\x{:032x}", u128::from_be_bytes(DecisionId::new(at, 0).to_bytes()))
 }
 
 /// Until when there are partitions, without a gap. It is not after `now` if there is none for the current month.

@@ -15,7 +15,7 @@ use super::address::Address;
 use super::aside::Aside;
 use super::batch_worker::BatchWorker;
 use super::connection_worker::ConnectionWorker;
-use super::deciding::Progress;
+use super::deciding::{LastFailure, Progress};
 use super::jobs::{After, MAX_WAITING, PendingAuthorization, Work, overdue};
 use super::room::{Kind, Place, Rank};
 use super::scripts::{self, BRIEFLY, Script, ScriptOutcome};
@@ -94,10 +94,12 @@ impl Pool {
             let (decider, aside) = (Arc::clone(decider), Arc::clone(&aside));
             BatchWorker::new(decider, after.clone(), max_wait, aside, Arc::clone(progress))
         };
+        let failure = LastFailure::default();
+        let progress = || Arc::new(Progress::new(failure.clone()));
         let mut batch_workers = Vec::with_capacity(BATCH_WORKERS);
         for number in 0..BATCH_WORKERS {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
-            let progress = Arc::default();
+            let progress = progress();
             let batches = new_worker(&progress);
             let serve = move |worker: ConnectionWorker| batches.serve(worker, waiting);
             let place = first(Kind::Decide, Rank::Decide);
@@ -106,8 +108,8 @@ impl Pool {
         }
         let mut in_turn = Vec::with_capacity(IN_TURN);
         for number in 0..IN_TURN {
-            // What these cannot do says nothing about the others.
-            let batches = new_worker(&Arc::default());
+            // What these cannot do says nothing about the others. What they decide does.
+            let batches = new_worker(&progress());
             let serve = move |worker: ConnectionWorker| batches.serve_in_turn(worker);
             let place = first(Kind::Wait, Rank::Surplus);
             in_turn.push(thread(format!("batch-worker-in-turn-{number}"), address, place, serve)?);

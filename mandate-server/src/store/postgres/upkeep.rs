@@ -25,10 +25,19 @@ const MAY_CREATE: &str = "/* postgres_upkeep.may_create */ SELECT count(*) FROM 
     WHERE nspname = current_schema() AND has_schema_privilege(oid, 'CREATE')
     AND has_database_privilege(current_database(), 'CREATE')";
 /// Tables that are new or newly filled have no statistics, by which their statements are planned.
-const ANALYZE: &str = "/* postgres_upkeep.analyze */
-    ANALYZE organizations, environments, api_keys, revisions, clock, agents, mandates, issuers, signing_keys, decisions, reviews,
-    usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history, instructions, exports,
-    export_pieces, audit, commits, servers, leases";
+/// Partitions are analyzed with their table.
+const TABLES: &str =
+    "/* postgres_upkeep.tables */ SELECT string_agg(format('%I', relname), ', ') FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+    AND pg_has_role(relowner, 'USAGE')";
+/// The role, and what of that which closing a month needs and servers do not have it lacks.
+const LACKS_TO_CLOSE: &str = "/* postgres_upkeep.lacks_to_close */
+    SELECT current_user::text, string_agg(n.does || ' ON ' || n.name, ', ' ORDER BY n.name, n.does)
+    FROM (VALUES ('attempts', 'DELETE'), ('balances', 'INSERT'), ('balances', 'UPDATE'), ('closed_months', 'DELETE'),
+        ('closed_months', 'INSERT'), ('closings', 'INSERT'), ('closings', 'UPDATE'), ('decisions', 'DELETE'),
+        ('deliveries', 'DELETE'), ('events', 'DELETE'), ('openings', 'INSERT'), ('openings', 'UPDATE'),
+        ('reviews', 'DELETE')) AS n (name, does)
+    WHERE NOT has_table_privilege(n.name, n.does)";
 const PAGE_CHECKSUMS: &str = "/* postgres_upkeep.page_checksums */ SELECT current_setting('data_checksums')";
 /// Checks in place of foreign keys, which partitioned tables lack.
 const DANGLING: &[(&str, &str, &str)] = &[
@@ -74,6 +83,13 @@ pub(in crate::store) fn has_page_checksums(tx: &mut Tx<'_>) -> Result<bool, Faul
     Ok(tx.one_row(PAGE_CHECKSUMS, &[])?.text()? == "on")
 }
 
+/// The rights that this role lacks for closing a month, with its name. None if it lacks none.
+pub(in crate::store) fn lacks_to_close(tx: &mut Tx<'_>) -> Result<Option<(String, String)>, Fault> {
+    let mut row = tx.one_row(LACKS_TO_CLOSE, &[])?;
+    let role = row.text()?;
+    Ok(row.maybe_text()?.map(|rights| (role, rights)))
+}
+
 /// The schema of a snapshot.
 pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
     Ok(Schema::of(&schema::applied(tx, HAS_HISTORY)?, &runner()))
@@ -93,6 +109,14 @@ pub(in crate::store) fn partitions_end(tx: &mut Tx<'_>, now: Timestamp) -> Resul
 pub(in crate::store) fn partitions_short(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     let now = servers::now(tx)?;
     Ok(Some(maintenance::end(tx, now)?).filter(|end| maintenance::is_short(*end, now)))
+}
+
+/// The tables that are in the place of partitions which must exist at `now`, each with the statement that makes it one.
+pub(in crate::store) fn detached_partitions(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+) -> Result<Vec<(String, String)>, Fault> {
+    maintenance::detached(tx, now)
 }
 
 /// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at
@@ -162,8 +186,16 @@ pub(super) fn analyze(address: &Address) -> Result<(), Fault> {
     let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot analyze {address}: {e}"));
     runtime()?.block_on(async {
         let client = connect(address).await.map_err(|fault| failed(&fault))?;
-        client.batch_execute(ANALYZE).await.map_err(|e| failed(&e))
+        analyze_all(&client).await.map_err(|e| failed(&e))
     })
+}
+
+/// Analyzes the tables that this role owns.
+async fn analyze_all(client: &Client) -> Result<(), tokio_postgres::Error> {
+    match client.query_one(TABLES, &[]).await?.try_get::<_, Option<String>>(0)? {
+        Some(tables) => client.batch_execute(&format!("ANALYZE {tables}")).await,
+        None => Ok(()),
+    }
 }
 
 fn runtime() -> Result<Runtime, Fault> {
@@ -193,7 +225,7 @@ async fn migrate_held(address: &Address) -> Result<Schema, Fault> {
     before.must_be_known(&address.to_string())?;
     runner().run_async(&mut works).await.map_err(|e| failed(&e))?;
     if !before.missing.is_empty() {
-        works.batch_execute(ANALYZE).await.map_err(|e| failed(&e))?;
+        analyze_all(&works).await.map_err(|e| failed(&e))?;
     }
     holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))?;
     Ok(before)

@@ -14,6 +14,7 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey};
 use crate::store::tx::{Counting, Row, Tx, Value};
 
+pub use closed::closed_rows;
 pub use rules::{Breach, IdKind, Rule, breaches, rules};
 
 const LOG: &str = "/* check.log */

@@ -206,7 +206,7 @@ pub(in crate::store) fn keep(
     decided: &DecisionAndReview,
     mark: Timestamp,
 ) -> Result<Timestamp, Fault> {
-    let DecisionAndReview { decision, review } = decided;
+    let DecisionAndReview { decision, review, .. } = decided;
     tx.execute_one(INSERT, &values(decision))?;
     tx.note(decision);
     let agent = AgentKey { environment: decision.environment, agent: decision.request.agent.clone() };

@@ -10,6 +10,7 @@ use mandate_core::{EnvironmentKind, EventId, EventKind, Timestamp, WebhookId};
 use serde_json::value::RawValue;
 
 use super::keys::kind;
+use super::notices;
 use crate::error::Fault;
 use crate::model::records::{
     AttemptRecord, DeliveryRecord, DeliveryState, DueRecord, EventRecord, LeaseRecord, TriedRecord,
@@ -43,7 +44,9 @@ const QUEUE: &str = "/* deliveries.queue */ UPDATE webhooks SET due_at = $1
 const OF_EVENT: &str = "/* deliveries.of_event */ SELECT d.webhook,
         CASE WHEN d.state = 'pending' AND w.webhook IS NULL THEN 'ended' ELSE d.state END, d.due_at
     FROM deliveries d LEFT JOIN webhooks w ON w.environment = d.environment AND w.webhook = d.webhook
-    WHERE d.environment = $1 AND d.event = $2 ORDER BY d.webhook";
+    WHERE d.environment = $1 AND d.event = $2
+    AND NOT EXISTS (SELECT 1 FROM notices n WHERE n.environment = d.environment AND n.webhook = d.webhook)
+    ORDER BY d.webhook";
 const COUNT: &str = "/* deliveries.count */
     SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
 const ATTEMPTS: &str = "/* deliveries.attempts */ SELECT at, status, error FROM attempts
@@ -212,16 +215,14 @@ pub fn lease(
     let times = [until, now, latest].map(|at| at.millis().into());
     let sql = tx.either(LEASE, LEASE_BESIDE_OTHERS);
     let rows = tx.query(sql, &[times.as_slice(), &[limit.into()]].concat())?;
-    let read = |mut row: Row| {
-        Ok(LeaseRecord {
-            environment: row.integer()?,
-            webhook: WebhookId::from_bytes(row.bytes()?),
-            url: row.text()?,
-            kind: kind(&row.text()?)?,
-            until,
-        })
-    };
-    rows.into_iter().map(read).collect()
+    let mut leases = Vec::with_capacity(rows.len());
+    for mut row in rows {
+        let (environment, webhook) = (row.integer()?, WebhookId::from_bytes(row.bytes()?));
+        let (url, kind) = (row.text()?, kind(&row.text()?)?);
+        let notice = notices::find(tx, environment)?.filter(|notice| notice.webhook == webhook);
+        leases.push(LeaseRecord { environment, kind, webhook, url, notice, until });
+    }
+    Ok(leases)
 }
 
 /// Ends a lease, unless another server has leased the webhook since. A webhook that is due again goes to the end of

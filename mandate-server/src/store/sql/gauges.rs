@@ -27,6 +27,10 @@ const EXPORTS: &str = "/* gauges.exports */
 const SIGNING_KEYS: &str = "/* gauges.signing_keys */
     SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
 
+const LOGS: &str = "/* gauges.logs */
+    SELECT l.kind, CASE WHEN l.stopped IS NULL THEN 0 ELSE 1 END FROM logs l
+    WHERE l.log = (SELECT MAX(o.log) FROM logs o WHERE o.kind = l.kind)";
+
 /// Deliveries that have not ended, counted up to `most`.
 pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {
     count(tx.row(tx.either(DELIVERIES, DELIVERIES_IN_ORDER), &[most.into()])?)
@@ -56,6 +60,12 @@ pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<(EnvironmentKind, Timestamp)>
         Ok((kind, Timestamp::from_millis(row.integer()?)))
     })
     .collect()
+}
+
+/// Whether the newest public log of each kind is stopped.
+pub fn logs_stopped(tx: &mut Tx<'_>) -> Result<Vec<(EnvironmentKind, bool)>, Fault> {
+    let rows = tx.query(LOGS, &[])?.into_iter();
+    rows.map(|mut row| Ok((super::keys::kind(&row.text()?)?, row.integer()? == 1))).collect()
 }
 
 fn count(row: Option<Row>) -> Result<i64, Fault> {

@@ -1,7 +1,6 @@
 //! Closed months: their files, how far the closing of one has come, and the rows that it deletes.
 //!
-//! Rows are deleted in pieces of consecutive ids of an environment. What of a piece is open, or named by what stays, stays
-//! too.
+//! Rows are deleted in pieces of consecutive ids of an environment. What is open, or named by what stays, stays too.
 
 use mandate_core::{DecisionId, EnvironmentKind, Month, Timestamp};
 
@@ -229,9 +228,13 @@ pub struct FoundFile {
 
 /// Locks the closing of a month until the transaction ends, and reads it.
 pub fn hold(tx: &mut Tx<'_>, month: Month) -> Result<Option<Closing>, Fault> {
-    let key = [month.to_string().into()];
-    tx.hold(HOLD, &key)?;
-    tx.row(FIND, &key)?.map(read).transpose()
+    tx.hold(HOLD, &[month.to_string().into()])?;
+    find(tx, month)
+}
+
+/// The closing of a month.
+pub fn find(tx: &mut Tx<'_>, month: Month) -> Result<Option<Closing>, Fault> {
+    tx.row(FIND, &[month.to_string().into()])?.map(read).transpose()
 }
 
 /// The oldest closing that has not ended.

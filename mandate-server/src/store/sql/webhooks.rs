@@ -1,4 +1,4 @@
-//! Webhooks and their subscriptions.
+//! Webhooks and their subscriptions. Those of notices are found by `notices` alone.
 
 use mandate_core::{EventKind, Timestamp, WebhookId};
 
@@ -12,19 +12,29 @@ const SUBSCRIBE: &str = "/* webhooks.subscribe */
     INSERT INTO subscriptions (environment, type, webhook) VALUES ($1, $2, $3)";
 const HOLD: &str = "/* webhooks.hold */
     SELECT 1 FROM webhooks WHERE environment = $1 AND webhook = $2 FOR NO KEY UPDATE";
-const COUNT: &str = "/* webhooks.count */ SELECT count(*) FROM webhooks WHERE environment = $1";
+const COUNT: &str = "/* webhooks.count */ SELECT count(*) FROM webhooks w WHERE environment = $1
+    AND NOT EXISTS (SELECT 1 FROM notices n WHERE n.environment = w.environment AND n.webhook = w.webhook)";
+const URL: &str = "/* webhooks.url */ SELECT url FROM webhooks WHERE environment = $1 AND webhook = $2";
 const TYPES: &str = "/* webhooks.types */
     SELECT type FROM subscriptions WHERE environment = $1 AND webhook = $2";
 const UNSUBSCRIBE: &str = "/* webhooks.unsubscribe */
     DELETE FROM subscriptions WHERE environment = $1 AND webhook = $2";
 const DELETE: &str = "/* webhooks.delete */ DELETE FROM webhooks WHERE environment = $1 AND webhook = $2";
 
-const FIND: &str = "/* webhooks.find */ SELECT webhook, url, created_at FROM webhooks
-    WHERE environment = $1 AND webhook = $2";
-const OLDER: &str = "/* webhooks.older */ SELECT webhook, url, created_at FROM webhooks
-    WHERE environment = $1 AND webhook < $2 ORDER BY webhook DESC LIMIT $3";
-const NEWER: &str = "/* webhooks.newer */ SELECT webhook, url, created_at FROM webhooks
-    WHERE environment = $1 AND webhook > $2 ORDER BY webhook ASC LIMIT $3";
+const FIND: &str = "/* webhooks.find */ SELECT webhook, url, created_at FROM webhooks w
+    WHERE environment = $1 AND webhook = $2 AND NOT EXISTS
+    (SELECT 1 FROM notices n WHERE n.environment = w.environment AND n.webhook = w.webhook)";
+const OLDER: &str = "/* webhooks.older */ SELECT webhook, url, created_at FROM webhooks w
+    WHERE environment = $1 AND webhook < $2 AND NOT EXISTS
+    (SELECT 1 FROM notices n WHERE n.environment = w.environment AND n.webhook = w.webhook) ORDER BY webhook DESC LIMIT $3";
+const NEWER: &str = "/* webhooks.newer */ SELECT webhook, url, created_at FROM webhooks w
+    WHERE environment = $1 AND webhook > $2 AND NOT EXISTS
+    (SELECT 1 FROM notices n WHERE n.environment = w.environment AND n.webhook = w.webhook) ORDER BY webhook ASC LIMIT $3";
+
+/// The URL of a webhook, one of notices too.
+pub fn url(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<String, Fault> {
+    tx.one_row(URL, &[environment.into(), webhook.to_bytes().into()])?.text()
+}
 
 /// Writes a webhook.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, webhook: &WebhookRecord) -> Result<(), Fault> {

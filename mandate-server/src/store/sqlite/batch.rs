@@ -13,11 +13,12 @@ use rusqlite::Connection;
 use super::super::sql::uncounted::Counted;
 use super::super::tx::{Tally, Tx};
 use super::super::uncounted::Uncounted;
-use super::super::{Authorization, Decider, Found, Signed, UnsignedOutcome, sql};
+use super::super::{Authorization, Decider, Found, LogEntries, Signed, UnsignedOutcome, sql};
 use super::SqliteSession;
 use super::jobs::{MAX_BATCH, PendingAuthorization};
 use super::signers::{Ready, Signers, Unsigned};
 use super::states::States;
+use super::transaction::in_savepoint;
 use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, KeptKey, UsageKey};
@@ -76,8 +77,9 @@ impl Deciding {
         let mut session = SqliteSession::writing(connection, Some(Arc::clone(&self.uncounted)));
         let mut tx = Tx::new(&mut session);
         let now = self.decider.now();
+        let mut entries = LogEntries::default();
         while !batch.waiting.is_empty() {
-            let unsigned = self.round(now, batch, &mut tx);
+            let unsigned = self.round((connection, &mut tx), now, batch);
             let Some(ready) = self.signers.sign(unsigned) else {
                 return Err(Fault::new("a thread that signs has ended"));
             };
@@ -86,24 +88,31 @@ impl Deciding {
                 batch.done.extend(ready.into_iter().map(|ready| (ready.asked, Err(undone.clone()))));
                 return Err(undone);
             }
-            self.write(ready, batch, &mut tx)?;
+            self.write(ready, batch, (&mut tx, &mut entries))?;
         }
         for key in self.uncounted.overdue(MAX_OVERDUE) {
-            match self.write_rows(&key, &mut tx) {
+            match self.write_whole(connection, &key, &mut tx) {
                 // Nothing was written. Its requests are faults, and those of others are not.
                 Err(Fault::Corrupt(reason)) => {
-                    self.states.forget_agent(&key);
                     tracing::debug!(agent = key.agent.as_str(), reason, "an agent's rows are not written");
                 }
                 written => written?,
             }
+        }
+        for (kind, at, entries) in entries.take() {
+            sql::public_log::add(&mut tx, kind, at, entries)?;
         }
         tally.add(tx.into_tally());
         Ok(())
     }
 
     /// Decides on as many as can be decided on before any of them is written.
-    fn round(&mut self, now: Timestamp, batch: &mut Batch, tx: &mut Tx<'_>) -> Vec<Unsigned> {
+    fn round(
+        &mut self,
+        (connection, tx): (&Connection, &mut Tx<'_>),
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Vec<Unsigned> {
         let mut unsigned: Vec<Unsigned> = Vec::with_capacity(batch.waiting.len());
         let mut names = HashSet::new();
         while let Some(asked) = batch.waiting.pop_front() {
@@ -119,7 +128,8 @@ impl Deciding {
                 batch.waiting.push_front(asked);
                 break;
             }
-            let decide = || self.decide(authorization, name.as_ref(), month.as_ref(), now, tx);
+            let asked_for = (name.as_ref(), month.as_ref());
+            let decide = || self.decide((connection, tx), authorization, asked_for, now);
             let panicked = |_| Err(Fault::new("deciding has panicked; see the line before this one"));
             match catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(panicked) {
                 Ok((outcome, rows)) => {
@@ -135,11 +145,10 @@ impl Deciding {
     /// Decides on one. Gives the rows of its agent, if they are to be written with the decision.
     fn decide(
         &mut self,
+        (connection, tx): (&Connection, &mut Tx<'_>),
         authorization: &Authorization,
-        name: Option<&KeptKey>,
-        month: Option<&UsageKey>,
+        (name, month): (Option<&KeptKey>, Option<&UsageKey>),
         now: Timestamp,
-        tx: &mut Tx<'_>,
     ) -> Result<(UnsignedOutcome, Option<Counted>), Fault> {
         let kept = match name {
             Some(name) => sql::idempotency::lock(tx, name)?,
@@ -148,7 +157,7 @@ impl Deciding {
         let mut found = Found { context: None, kept: kept.as_ref(), mark: Some(self.states.mark(tx)?) };
         if let Some(month) = month {
             if self.states.is_full(month) {
-                self.write_rows(&month.agent, tx)?;
+                self.write_whole(connection, &month.agent, tx)?;
                 self.states.forget_agent(&month.agent);
             }
             let absent = || Fault::corrupt("database: an agent key's agent is not there");
@@ -165,7 +174,12 @@ impl Deciding {
     }
 
     /// Writes what a round has made. Where one could not be signed, those of the same agent behind it fall with it.
-    fn write(&mut self, ready: Vec<Ready>, batch: &mut Batch, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    fn write(
+        &mut self,
+        ready: Vec<Ready>,
+        batch: &mut Batch,
+        (tx, entries): (&mut Tx<'_>, &mut LogEntries),
+    ) -> Result<(), Fault> {
         let mut fallen: HashSet<AgentKey> = HashSet::new();
         let mut ready = ready.into_iter();
         while let Some(Ready { asked, signed, rows }) = ready.next() {
@@ -192,6 +206,9 @@ impl Deciding {
                 batch.done.extend(ready.map(|ready| (ready.asked, Err(fault.clone()))));
                 return Err(fault);
             }
+            if let Some(decided) = &signed.made {
+                entries.add(&decided.entry, decided.decision.decided_at);
+            }
             batch.done.push((asked, Ok(signed.answer)));
         }
         Ok(())
@@ -212,6 +229,16 @@ impl Deciding {
             sql::deliveries::fan_out(tx, event)?;
         }
         rows.map_or(Ok(()), |rows| sql::uncounted::write(tx, rows))
+    }
+
+    /// Writes what the rows of one agent lack, all of it or nothing: the transaction goes on.
+    fn write_whole(&mut self, connection: &Connection, key: &AgentKey, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        let uncounted = Arc::clone(&self.uncounted);
+        let written = in_savepoint(connection, &uncounted, || Ok(self.write_rows(key, tx)?));
+        written.map_err(|error| {
+            self.states.forget_agent(key);
+            error.into_fault()
+        })
     }
 
     /// Writes what the rows of one agent lack.

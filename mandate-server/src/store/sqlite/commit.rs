@@ -13,7 +13,7 @@ use crate::error::Fault;
 
 /// What a caller gets once nothing is written any more.
 pub(super) fn stopped() -> Fault {
-    Fault::DiskFailed("the store has stopped after a failure of its disk; restart the server".to_owned())
+    Fault::DiskFailed("the store has stopped: the log says why. Then restart the server".to_owned())
 }
 
 /// What is logged of a WAL that cannot become shorter.
@@ -85,6 +85,17 @@ impl Committer {
             Some(ErrorCode::DiskFull) => Fault::DiskFull(what),
             _ => Fault::Internal(what),
         })
+    }
+
+    /// Another server may have the database: nothing is written any more. Logged once.
+    pub(super) fn lost(&self) {
+        if !self.stopped.swap(true, Ordering::AcqRel) {
+            error!(
+                "the file that locks the database for this server was deleted or replaced while it ran, and another process has \
+                 written to the database: the store has stopped, and nothing is written any more; end all other servers on the \
+                 database, then restart this one"
+            );
+        }
     }
 
     pub(super) fn has_stopped(&self) -> bool {

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 
 use super::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
 use super::uncounted::Uncounted;
-use super::{AgentContext, Authorization, Decider, DecisionAndReview, sql};
+use super::{AgentContext, Authorization, Decider, DecisionAndReview, LogEntries, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -289,6 +289,11 @@ impl Session for SqliteSession<'_> {
         let mut tx = Tx::new(self);
         let mark = sql::clock::mark(&mut tx)?;
         sql::decisions::keep(&mut tx, &decided, mark)?;
+        let mut entries = LogEntries::default();
+        entries.add(&decided.entry, decided.decision.decided_at);
+        for (kind, at, entries) in entries.take() {
+            sql::public_log::add(&mut tx, kind, at, entries)?;
+        }
         let DecisionRecord { environment, request, .. } = decided.decision;
         let agent = AgentKey { environment, agent: request.agent };
         let lacking = sql::uncounted::ids(&mut tx, &agent)?.len();

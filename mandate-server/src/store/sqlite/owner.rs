@@ -4,8 +4,9 @@
 //! database file itself is not to be opened beside SQLite: to close it again would give up SQLite's own locks.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
 
 use tracing::warn;
@@ -73,6 +74,17 @@ impl Owner {
         let unusable =
             |e| Fault::new(format!("database: the file {}{SUFFIX} cannot be used: {e}", self.path));
         write(&mut self.lock, &format!(", which {what}")).map_err(unusable)
+    }
+
+    /// Whether others still find the file that is locked. Where it was deleted, or another is in its place, they take the
+    /// database without waiting.
+    pub(super) fn is_found(&self) -> bool {
+        let found = std::fs::metadata(format!("{}{SUFFIX}", self.path));
+        match (found, self.lock.metadata()) {
+            (Ok(found), Ok(locked)) => (found.dev(), found.ino()) == (locked.dev(), locked.ino()),
+            (Err(e), _) => e.kind() != ErrorKind::NotFound,
+            (_, Err(_)) => true,
+        }
     }
 
     /// The path of the database.

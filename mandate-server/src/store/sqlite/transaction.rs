@@ -2,7 +2,8 @@
 //!
 //! What holds here, and where:
 //!
-//! 1. One server owns the file (`owner.rs`), and one thread writes. The order of decisions is the order in which it
+//! 1. One server owns the file (`owner.rs`), and one thread writes. A server whose lock was deleted stops when another process
+//!    has written. The order of decisions is the order in which it
 //!    takes them.
 //! 2. [`super::states::States`] is what the open transaction leaves. It is dropped as a whole when a transaction fails,
 //!    and for each agent that a script has touched.
@@ -30,6 +31,7 @@ use super::super::tx::{Tally, Tx};
 use super::super::uncounted::Uncounted;
 use super::SqliteSession;
 use super::batch::Batch;
+use super::commit::stopped;
 use super::jobs::{Job, PendingAuthorization, Reply, Script};
 use super::writer::Thread;
 use crate::error::Fault;
@@ -131,6 +133,10 @@ impl Thread {
         let version = version(&self.connection)?;
         if version == self.version {
             return Ok(());
+        }
+        if !self.owner.is_found() {
+            self.committer.lost();
+            return Err(stopped());
         }
         let mut session = SqliteSession::writing(&self.connection, None);
         let tx = &mut Tx::new(&mut session);

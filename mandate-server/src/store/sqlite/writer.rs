@@ -69,7 +69,7 @@ impl Writer {
             uncounted: Arc::clone(uncounted),
             unmarked: 0,
             wake,
-            _owner: owner,
+            owner,
         };
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
@@ -141,7 +141,7 @@ impl Writer {
         }
     }
 
-    /// Whether the disk has failed, so that nothing is written any more.
+    /// Whether the disk has failed, or the lock is lost, so that nothing is written any more.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -202,7 +202,7 @@ pub(super) struct Thread {
     /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
     /// The database is this thread's until it ends.
-    _owner: Owner,
+    pub(super) owner: Owner,
 }
 
 impl Thread {

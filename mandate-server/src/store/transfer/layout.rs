@@ -67,6 +67,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ),
     ("webhooks", 2, "environment:i webhook:b url:t created_at:i due_at:i leased_until:i"),
     ("subscriptions", 3, "environment:i type:t webhook:b"),
+    ("notices", 1, "environment:i webhook:b sealed:b format:t details:i"),
     ("events", 2, "environment:i event:b type:t created_at:i data:t checksum:i"),
     ("deliveries", 3, "environment:i event:b webhook:b state:t due_at:i attempts:i retried_at:i"),
     ("attempts", 4, "environment:i event:b webhook:b attempt:i at:i status:i error:t"),
@@ -96,6 +97,18 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ),
     ("closings", 1, "month:t directory:t step:t behind:b began_at:i closed_at:i"),
     ("closed_months", 2, "environment:i month:t file:t sha256:b rows:i first_decision:b last_decision:b"),
+    (
+        "logs",
+        1,
+        "log:i kind:t origin:t verifier_key:t sealed:b created_at:i size:i frontier:b indexed:i checkpoint:t witnessed:t \
+         stopped:t",
+    ),
+    ("log_secret", 1, "one:i sealed:b"),
+    ("log_pending", 1, "pending:i kind:t at:i entries:b"),
+    ("log_tiles", 3, "log:i level:i tile:i content:b"),
+    ("log_index", 3, "log:i first:i run:i places:b"),
+    ("log_records", 2, "environment:i number:i record:t logged:i"),
+    ("log_witnesses", 1, "verifier_key:t url:t created_at:i"),
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
 ];
 

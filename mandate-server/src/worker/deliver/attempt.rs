@@ -15,7 +15,10 @@ use super::fair_queues::Ending;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::{Attempted, Metrics};
-use crate::model::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
+use crate::model::records::{
+    AttemptRecord, DeliveryState, DueRecord, LeaseRecord, NoticeRecord, TriedRecord,
+};
+use crate::service::notices;
 use crate::service::signing::Keyring;
 use crate::traces::{Span, Traces};
 
@@ -36,6 +39,8 @@ pub(super) struct AttemptContext {
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) metrics: Metrics,
     pub(super) traces: Traces,
+    /// Where the console is.
+    pub(super) console: Option<Arc<str>>,
 }
 
 impl AttemptContext {
@@ -79,11 +84,32 @@ impl AttemptContext {
     }
 
     async fn post(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<u16, NoAnswer> {
+        if let Some(notice) = &lease.notice {
+            return self.notify(lease.environment, notice, due).await;
+        }
         let token = self.token(lease, due).map_err(|fault| {
             error!(event = %due.event.id, kind = fault.kind(), reason = %fault, "an event could not be signed");
             NoAnswer::Here
         })?;
         self.dialer.post(lease.environment, &lease.url, token).await
+    }
+
+    /// Sends a message to people.
+    async fn notify(
+        &self,
+        environment: i64,
+        notice: &NoticeRecord,
+        due: &DueRecord,
+    ) -> Result<u16, NoAnswer> {
+        let made = || -> Result<_, Fault> {
+            let url = notices::open(notice, self.keyring.master())?;
+            Ok((url, notices::message(notice, &due.event, self.console.as_deref(), self.clock.now())?))
+        };
+        let (url, message) = made().map_err(|fault| {
+            error!(event = %due.event.id, kind = fault.kind(), reason = %fault, "a notice could not be made");
+            NoAnswer::Here
+        })?;
+        self.dialer.notify(environment, &url, message).await
     }
 
     fn token(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<String, Fault> {

@@ -244,6 +244,17 @@ CREATE TABLE subscriptions (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX subscriptions_by_webhook ON subscriptions (environment, webhook);
 
+-- The webhook, at most one an environment, that tells people in a chat that a review waits. The API does not show it. `sealed` is
+-- its URL, encrypted: `webhooks.url` has only the host. `details` is 1 where messages name agent, amount and recipient.
+CREATE TABLE notices (
+    environment INTEGER PRIMARY KEY,
+    webhook     BLOB    NOT NULL CHECK (length(webhook) = 16),
+    sealed      BLOB    NOT NULL,
+    format      TEXT    NOT NULL CHECK (format IN ('slack', 'teams')),
+    details     INTEGER NOT NULL CHECK (details IN (0, 1)),
+    FOREIGN KEY (environment, webhook) REFERENCES webhooks (environment, webhook)
+) STRICT;
+
 -- What has happened, written in the transaction of the change. Append only. `data` is the object as it was shown then:
 -- too large for the tree of the keys, hence a table with row ids.
 CREATE TABLE events (
@@ -416,6 +427,78 @@ CREATE TABLE closed_months (
     first_decision BLOB NOT NULL CHECK (length(first_decision) = 16),
     last_decision  BLOB NOT NULL CHECK (length(last_decision) = 16),
     PRIMARY KEY (environment, month)
+) STRICT, WITHOUT ROWID;
+
+-- The public logs. The newest one of a kind grows; the older ones are kept as they were when a new origin began. `sealed` is the
+-- private key, encrypted under the master key. `frontier` is the right edge of the tree of `size` entries: 32 bytes for each
+-- complete node. The first `indexed` entries are in `log_index`. `checkpoint` is the newest that was published, and `witnessed` the
+-- newest that had its quorum of witnesses. Where `stopped` says why, nothing is appended.
+CREATE TABLE logs (
+    log          INTEGER PRIMARY KEY,
+    kind         TEXT NOT NULL CHECK (kind IN ('sandbox', 'production')),
+    origin       TEXT NOT NULL UNIQUE,
+    verifier_key TEXT NOT NULL,
+    sealed       BLOB NOT NULL,
+    created_at   INTEGER NOT NULL,
+    size         INTEGER NOT NULL DEFAULT 0,
+    frontier     BLOB NOT NULL,
+    indexed      INTEGER NOT NULL DEFAULT 0,
+    checkpoint   TEXT,
+    witnessed    TEXT,
+    stopped      TEXT
+) STRICT;
+
+-- The secret from which those of each environment's entries are made, encrypted under the master key.
+CREATE TABLE log_secret (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    sealed BLOB NOT NULL
+) STRICT;
+
+-- Entries that were committed with what they say, and are not in a log yet: those of one transaction and kind, each with its length
+-- before it. `at` is when the first of them was made.
+CREATE TABLE log_pending (
+    pending INTEGER PRIMARY KEY,
+    kind    TEXT NOT NULL CHECK (kind IN ('sandbox', 'production')),
+    at      INTEGER NOT NULL,
+    entries BLOB NOT NULL
+) STRICT;
+
+-- The tiles of the logs' trees, 256 hashes of 32 bytes each, and at level -1 the bundles of 256 entries. The last one of a level is
+-- shorter, and is written again when it grows.
+CREATE TABLE log_tiles (
+    log     INTEGER NOT NULL REFERENCES logs (log),
+    level   INTEGER NOT NULL,
+    tile    INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (log, level, tile)
+) STRICT;
+
+-- Where a token's entry is, by the SHA-256 of its signing input: `first` is the first byte of the hash. For each of 65,536 entries,
+-- which are a run, `places` has 8 more bytes of the hash and the place in the run as 2 bytes.
+CREATE TABLE log_index (
+    log    INTEGER NOT NULL REFERENCES logs (log),
+    first  INTEGER NOT NULL,
+    run    INTEGER NOT NULL,
+    places BLOB NOT NULL,
+    PRIMARY KEY (log, first, run)
+) STRICT;
+
+-- What governs an environment, and who changed it: 1, 2, 3 … for each, without a gap. `record` is a JSON object. `logged` is 1
+-- once its entry is in a log.
+CREATE TABLE log_records (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    number      INTEGER NOT NULL,
+    record      TEXT NOT NULL,
+    logged      INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (environment, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_records_pending ON log_records (environment, number) WHERE logged = 0;
+
+-- The witnesses that are asked to cosign checkpoints.
+CREATE TABLE log_witnesses (
+    verifier_key TEXT PRIMARY KEY,
+    url          TEXT NOT NULL UNIQUE,
+    created_at   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- What an operator has done, written with it. It names organizations and keys as they were called then, and outlives

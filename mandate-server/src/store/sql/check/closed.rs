@@ -1,6 +1,14 @@
 //! Rules for what closed months have left. While files are being written, openings count what no file has yet.
 
+use mandate_core::EnvironmentKind;
+
 use super::rules::{IdKind, Rule};
+use crate::error::Fault;
+use crate::store::tx::Tx;
+
+const ROWS: &str = "/* closed.rows */
+    SELECT CAST(COALESCE(SUM(m.rows), 0) AS bigint) FROM closed_months m JOIN environments e ON e.environment = m.environment
+    WHERE e.kind = $1";
 
 /// The rules.
 pub(super) const CLOSED: &[Rule] = &[
@@ -41,3 +49,8 @@ pub(super) const CLOSED: &[Rule] = &[
             WHERE n.written <> n.counted AND NOT EXISTS (SELECT 1 FROM closings c WHERE c.step = 'writing') LIMIT $1",
     },
 ];
+
+/// How many decisions the files of closed months have, of environments of a kind.
+pub fn closed_rows(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<i64, Fault> {
+    tx.one_row(ROWS, &[kind.as_str().into()])?.integer()
+}

@@ -27,6 +27,7 @@ fn lease(environment: i64, number: u8, host: &str) -> LeaseRecord {
         kind: EnvironmentKind::Sandbox,
         webhook: webhook(number),
         url: format!("https://{host}/in"),
+        notice: None,
         until: at(LEASE_SECONDS),
     }
 }

@@ -1,0 +1,362 @@
+//! Checks the public logs: the tree is that of the entries, and each row has its entry.
+//!
+//! Of each entry 16 bytes are held in memory.
+
+use std::collections::BTreeMap;
+
+use mandate_core::log::{
+    CheckpointUntrusted, Entry, Frontier, HASH_BYTES, Hash, SignedCheckpoint, TILE_WIDTH, VerifierKey,
+    decision_record, record_hash, token_hash,
+};
+use mandate_core::{EnvironmentKind, Timestamp};
+
+use super::{Finding, Listener, MAX_FINDINGS};
+use crate::error::Fault;
+use crate::model::master_key::MasterKey;
+use crate::service::decisions;
+use crate::service::public_log::append::{self, RUN, entries_of, governing_entry};
+use crate::service::public_log::{LogSecrets, keys, publish};
+use crate::store::sql;
+use crate::store::sql::decisions::{Filter, Whole};
+use crate::store::sql::environments::EnvironmentRecord;
+use crate::store::sql::public_log::{self as rows, ENTRIES, PublicLog, TilePlace};
+use crate::store::tx::Tx;
+
+const TABLE: &str = "logs";
+/// How many rows are read at a time.
+const PAGE: i64 = 1_000;
+/// How much of a hash is compared. To find another value with the same takes more than is in any database.
+const PART: usize = 8;
+
+/// What the entries of a kind of log say: what names an entry, and what it says, in the order of the names.
+struct Logged {
+    entries: Vec<([u8; PART], [u8; PART])>,
+    found: Vec<bool>,
+}
+
+pub(super) fn walk(
+    tx: &mut Tx<'_>,
+    secrets: Option<&LogSecrets>,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    if secrets.is_none() {
+        listener.note(
+            "no master key is set: what the rows say was not compared with the public log, only their tokens were",
+        );
+    }
+    let environments = sql::environments::all(tx)?;
+    for kind in EnvironmentKind::ALL {
+        let mut decided = Vec::new();
+        let mut governed = Vec::new();
+        for log in rows::of_kind(tx, kind)? {
+            tree(tx, &log, listener, &mut |entry| match entry {
+                Entry::Decision { token, record, .. } => decided.push((part(token), part(record))),
+                Entry::Governing { random, record, .. } => governed.push((part(random), part(record))),
+                Entry::Key(_) | Entry::OlderLog(_) => {}
+            })?;
+        }
+        waiting(tx, kind, &mut decided)?;
+        let (mut decided, mut governed) = (Logged::new(decided), Logged::new(governed));
+        for environment in environments.iter().filter(|environment| environment.kind == kind) {
+            compare_decisions(tx, environment, secrets, &mut decided, listener)?;
+            if let Some(secrets) = secrets {
+                compare_records(tx, environment, secrets, &mut governed, listener)?;
+            }
+        }
+        if secrets.is_some() {
+            // These rows are never deleted.
+            let without = governed.without_a_row();
+            if without > 0 {
+                let found = format!("{without} entries of governing records that are not there");
+                listener.finding(Finding::whole(TABLE, found, "none"));
+            }
+        }
+        let closed = sql::check::closed_rows(tx, kind)?;
+        let without = decided.without_a_row();
+        if without > closed {
+            let found = format!("{without} entries of decisions that are not there");
+            listener.finding(Finding::whole(TABLE, found, format!("at most {closed}, of closed months")));
+        }
+    }
+    Ok(())
+}
+
+fn part(hash: &Hash) -> [u8; PART] {
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+/// Reads all entries of a log, and compares its tiles and checkpoints with the tree that they make.
+fn tree(
+    tx: &mut Tx<'_>,
+    log: &PublicLog,
+    listener: &mut dyn Listener,
+    take: &mut dyn FnMut(&Entry),
+) -> Result<(), Fault> {
+    let wrong = |found: String, expected: &str| Finding {
+        id: Some(log.origin.clone()),
+        ..Finding::whole(TABLE, found, expected)
+    };
+    let (size, checkpoints) = (log.tree.size(), published(log, listener)?);
+    let mut grown = Frontier::default();
+    let mut tiles: BTreeMap<i64, (i64, Vec<u8>)> = BTreeMap::new();
+    while grown.size() < size {
+        let first = grown.size();
+        let tile = rows::tile_of(first)?;
+        let bundle = rows::tile(tx, log.id, TilePlace { level: ENTRIES, tile })?.unwrap_or_default();
+        let Some(entries) = entries_of(&bundle) else {
+            listener.finding(wrong(format!("bundle {tile} that ends within an entry"), "whole entries"));
+            return Ok(());
+        };
+        for bytes in &entries {
+            grow(&mut grown, bytes, &mut tiles);
+            let of_size = |signed: &&SignedCheckpoint| signed.checkpoint().size() == grown.size();
+            let is_other = |signed: &SignedCheckpoint| grown.root() != *signed.checkpoint().root();
+            if checkpoints.iter().filter(of_size).any(is_other) {
+                let found = format!("another root at {} than its checkpoint has", grown.size());
+                listener.finding(wrong(found, "the tree that was signed"));
+            }
+            match Entry::parse(bytes) {
+                Ok(entry) => take(&entry),
+                Err(e) => listener.finding(wrong(format!("entry {}: {e}", grown.size() - 1), "an entry")),
+            }
+        }
+        let full = grown.size() == first + u64::from(TILE_WIDTH);
+        if !full && grown.size() != size {
+            listener.finding(wrong(format!("{} entries in bundle {tile}", entries.len()), "256 entries"));
+            return Ok(());
+        }
+        for (level, (tile, hashes)) in &mut tiles {
+            let is_full = hashes.len() == usize::from(TILE_WIDTH) * HASH_BYTES;
+            if hashes.is_empty() || !(is_full || grown.size() == size) {
+                continue;
+            }
+            let place = TilePlace { level: *level, tile: *tile };
+            if rows::tile(tx, log.id, place)?.as_ref() != Some(hashes) {
+                listener.finding(wrong(
+                    format!("other hashes in tile {tile} at level {level}"),
+                    "those of its entries",
+                ));
+            }
+            *tile += 1;
+            hashes.clear();
+        }
+    }
+    if grown != log.tree {
+        listener.finding(wrong("another right edge of the tree".to_owned(), "that of its entries"));
+    }
+    if let Some(found) = index(tx, log)? {
+        listener.finding(wrong(found, "the places of its entries"));
+    }
+    Ok(())
+}
+
+/// What is wrong with the index of a log, whose entries were read.
+fn index(tx: &mut Tx<'_>, log: &PublicLog) -> Result<Option<String>, Fault> {
+    if log.indexed != log.tree.size() / RUN * RUN {
+        return Ok(Some(format!("an index of {} entries", log.indexed)));
+    }
+    let mut expected = BTreeMap::new();
+    for run in 0..log.indexed / RUN {
+        for (first, places) in append::places(tx, log, run)? {
+            expected.insert((first, run), Hash::sha256(&places));
+        }
+    }
+    for first in 0..=u8::MAX {
+        for (run, places) in rows::places(tx, log.id, first)? {
+            if expected.remove(&(first, run)) != Some(Hash::sha256(&places)) {
+                return Ok(Some(format!("other places in run {run} of the index, at {first:02x}")));
+            }
+        }
+    }
+    let lost = expected.first_key_value();
+    Ok(lost.map(|((first, run), _)| format!("no places in run {run} of the index, at {first:02x}")))
+}
+
+/// The published checkpoints: the newest, and the newest with its quorum.
+fn published(log: &PublicLog, listener: &mut dyn Listener) -> Result<Vec<SignedCheckpoint>, Fault> {
+    let mut checkpoints: Vec<SignedCheckpoint> = Vec::new();
+    for text in [&log.checkpoint, &log.witnessed].into_iter().flatten() {
+        let checkpoint = publish::stored(log, text)?;
+        let untrusted = match VerifierKey::parse(&log.verifier_key) {
+            Ok(key) => checkpoint.verify(&key).err().as_ref().map(CheckpointUntrusted::to_string),
+            Err(e) => Some(e.to_string()),
+        };
+        let size = checkpoint.checkpoint().size();
+        let newest = checkpoints.first().map_or(log.tree.size(), |newest| newest.checkpoint().size());
+        let ahead = (size > newest).then(|| format!("a checkpoint of {size} entries"));
+        for found in untrusted.into_iter().chain(ahead) {
+            let expected = format!("a signed checkpoint of at most {newest} entries");
+            listener
+                .finding(Finding { id: Some(log.origin.clone()), ..Finding::whole(TABLE, found, expected) });
+        }
+        checkpoints.push(checkpoint);
+    }
+    Ok(checkpoints)
+}
+
+/// Whether the logs' own keys open under this master key.
+pub(super) fn keys(tx: &mut Tx<'_>, master: &MasterKey, listener: &mut dyn Listener) -> Result<(), Fault> {
+    for kind in EnvironmentKind::ALL {
+        for log in rows::of_kind(tx, kind)? {
+            if let Err(found) = keys::open(&log, master) {
+                let finding = Finding::whole(TABLE, found.to_string(), "the log's key");
+                listener.finding(Finding { id: Some(log.origin), ..finding });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends an entry to a tree, and its hashes to the tile that grows at their level.
+fn grow(grown: &mut Frontier, entry: &[u8], tiles: &mut BTreeMap<i64, (i64, Vec<u8>)>) {
+    // A log in a database has fewer entries than a tree can have.
+    let _ = grown.append(Hash::of_leaf(entry), |node, hash| {
+        if node.level.is_multiple_of(8) {
+            let (_, hashes) = tiles.entry(i64::from(node.level / 8)).or_default();
+            hashes.extend_from_slice(hash.as_bytes());
+        }
+    });
+}
+
+/// Adds the entries that wait to be appended.
+fn waiting(
+    tx: &mut Tx<'_>,
+    kind: EnvironmentKind,
+    decided: &mut Vec<([u8; PART], [u8; PART])>,
+) -> Result<(), Fault> {
+    for pending in rows::pending(tx, kind, i64::MAX)? {
+        for bytes in entries_of(&pending.entries).unwrap_or_default() {
+            if let Ok(Entry::Decision { token, record, .. }) = Entry::parse(bytes) {
+                decided.push((part(&token), part(&record)));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Logged {
+    fn new(mut entries: Vec<([u8; PART], [u8; PART])>) -> Self {
+        entries.sort_unstable();
+        let found = vec![false; entries.len()];
+        Self { entries, found }
+    }
+
+    /// How often there is an entry of this name, and whether one of them says this.
+    fn find(&mut self, name: &Hash, says: Option<&Hash>) -> (usize, bool) {
+        let name = part(name);
+        let first = self.entries.partition_point(|(entry, _)| *entry < name);
+        let (mut count, mut same) = (0, false);
+        for ((_, said), found) in
+            self.entries.iter().zip(&mut self.found).skip(first).take_while(|((entry, _), _)| *entry == name)
+        {
+            (count, *found) = (count + 1, true);
+            same |= says.is_none_or(|says| part(says) == *said);
+        }
+        (count, same)
+    }
+
+    fn without_a_row(&self) -> i64 {
+        i64::try_from(self.found.iter().filter(|found| !**found).count()).unwrap_or(i64::MAX)
+    }
+}
+
+/// Compares each decision of an environment with its entry.
+fn compare_decisions(
+    tx: &mut Tx<'_>,
+    environment: &EnvironmentRecord,
+    secrets: Option<&LogSecrets>,
+    logged: &mut Logged,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let (mut after, mut findings) = ([0; 16], 0);
+    loop {
+        let page = match sql::decisions::onward(tx, environment.environment, &Filter::default(), after, PAGE)
+        {
+            Ok(page) => page,
+            // The row itself is a finding already.
+            Err(Fault::Corrupt(_)) => {
+                let of = environment.environment;
+                listener.note(&format!("a row of environment {of} cannot be read: those behind it were not compared with the public log"));
+                return Ok(());
+            }
+            Err(fault) => return Err(fault),
+        };
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.decision.id.to_bytes();
+        for whole in &page {
+            let (token, record) = committed(whole, environment, secrets)?;
+            let (found, expected) = match logged.find(&token, record.as_ref()) {
+                (1, true) => continue,
+                (0, _) => ("no entry in the public log", "the entry of its token"),
+                (1, false) => {
+                    ("a row that is not that of its entry in the public log", "the row that was decided")
+                }
+                _ => ("several entries in the public log", "one entry"),
+            };
+            findings += 1;
+            if findings > MAX_FINDINGS {
+                return Ok(());
+            }
+            let id = whole.decision.id.to_string();
+            let finding = Finding::row("decisions", environment.environment, id, found, expected);
+            let agent = whole.decision.request.agent.to_string();
+            listener.finding(finding.of(Some(agent), Some(whole.decision.sequence)));
+        }
+    }
+}
+
+/// The hash of a decision's token, and that of its record.
+fn committed(
+    whole: &Whole,
+    environment: &EnvironmentRecord,
+    secrets: Option<&LogSecrets>,
+) -> Result<(Hash, Option<Hash>), Fault> {
+    let token = decisions::token(whole, &environment.policy_version)?;
+    let token = token_hash(&token).ok_or_else(|| Fault::corrupt("database: a token that has no hash"))?;
+    let Some(secrets) = secrets else { return Ok((token, None)) };
+    // The record has nothing of what a review became, and so not of this instant.
+    let row = decisions::show(whole, &environment.policy_version, Timestamp::from_millis(0))?;
+    let record = decision_record(&mandate_core::json::one_line(row.get()))?;
+    let blind = secrets.environment(environment.environment).blind.decision(whole.decision.id);
+    Ok((token, Some(record_hash(&blind, record.as_bytes()))))
+}
+
+/// Compares each governing record of an environment with its entry, but for those that wait to be appended.
+fn compare_records(
+    tx: &mut Tx<'_>,
+    environment: &EnvironmentRecord,
+    secrets: &LogSecrets,
+    logged: &mut Logged,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let (mut after, mut before) = (0, 0);
+    loop {
+        let page = sql::log_records::onward(tx, environment.environment, after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.number;
+        for record in page {
+            let mut report = |found: &str, expected: &str| {
+                let (number, of) = (record.number.to_string(), environment.environment);
+                listener.finding(Finding::row("log_records", of, number, found, expected));
+            };
+            if record.number != before + 1 {
+                report("a gap before this number", "1, 2, 3 … without a gap");
+            }
+            before = record.number;
+            if let Entry::Governing { random, record: says, .. } = governing_entry(&record, secrets) {
+                match logged.find(&random, Some(&says)) {
+                    (1, true) if record.logged => {}
+                    (1, true) => {
+                        report("an entry in the public log already", "a record that waits to be appended");
+                    }
+                    (0, _) if !record.logged => {}
+                    (0, _) => report("no entry in the public log", "its entry"),
+                    _ => report(
+                        "a record that is not that of its entry in the public log",
+                        "the record that was written",
+                    ),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What an operator does with the public logs. Each change leaves an audit record.
+
+use mandate_core::log::{Entry, SignedCheckpoint, VerifierKey};
+use mandate_core::{AgentName, EnvironmentKind, Timestamp};
+use serde_json::json;
+
+use super::{Remembered, append, cut, keys, publish};
+use crate::error::{Code, Fault, Refusal};
+use crate::model::call::ScriptError;
+use crate::model::master_key::MasterKey;
+use crate::service::audit::{self, AuditEntry, Operator};
+use crate::service::organizations;
+use crate::service::signing::{self, rotation::Maker};
+use crate::store::sql;
+use crate::store::sql::public_log::{self, PublicLog};
+use crate::store::sql::witnesses::{self, Witness};
+use crate::store::tx::Tx;
+
+/// The logs, the newest of each kind first, and when the oldest entry was made that waits.
+///
+/// # Errors
+/// The database fails.
+pub fn overview(tx: &mut Tx<'_>) -> Result<(Vec<PublicLog>, Option<Timestamp>), ScriptError> {
+    let mut logs = Vec::new();
+    for kind in EnvironmentKind::ALL {
+        logs.extend(public_log::of_kind(tx, kind)?);
+    }
+    Ok((logs, append::waits_since(tx)?))
+}
+
+/// The secret that finds the entries of an organization's environment.
+///
+/// # Errors
+/// There is no such organization, or the secret does not open under this master key.
+pub fn watch_key(
+    tx: &mut Tx<'_>,
+    master: &MasterKey,
+    (organization, kind): (&AgentName, EnvironmentKind),
+    by: &Operator,
+) -> Result<String, ScriptError> {
+    let found = organizations::list(tx, Some(organization))?;
+    let found = found.into_iter().find(|environment| environment.kind == kind);
+    let found = found.ok_or_else(|| Fault::corrupt("database: an organization without its environment"))?;
+    let entry = AuditEntry {
+        action: "log.watch-key",
+        organization: Some(organization.as_str()),
+        environment: Some(kind),
+        subject: "watch key",
+        details: json!({}),
+    };
+    audit::write(tx, by, &entry)?;
+    Ok(keys::secrets(tx, master)?.environment(found.environment).watch.reveal())
+}
+
+/// Has another witness asked.
+///
+/// # Errors
+/// Its key or its URL is there already.
+pub fn add_witness(tx: &mut Tx<'_>, witness: &Witness, by: &Operator) -> Result<(), ScriptError> {
+    if !witnesses::insert(tx, witness)? {
+        let message =
+            "a witness of this key, or of this URL, is asked already; `log witness list` shows them";
+        return Err(Refusal::new(Code::NameTaken, message).into());
+    }
+    record(tx, by, "log.witness-add", None, (witness.key.name(), json!({ "url": witness.url })))
+}
+
+/// Has a witness asked no more. It is found by its name or its key.
+///
+/// # Errors
+/// There is none, or several of that name.
+pub fn remove_witness(tx: &mut Tx<'_>, name: &str, by: &Operator) -> Result<VerifierKey, ScriptError> {
+    let mut found = witnesses::all(tx)?;
+    found.retain(|witness| witness.key.name() == name || witness.key.to_string() == name);
+    let [witness] = found.as_slice() else {
+        let message =
+            format!("{} witnesses have the name or key `{name}`; `log witness list` shows them", found.len());
+        return Err(Refusal::new(Code::NotFound, message).into());
+    };
+    witnesses::remove(tx, &witness.key.to_string())?;
+    record(tx, by, "log.witness-remove", None, (witness.key.name(), json!({ "url": witness.url })))?;
+    Ok(witness.key.clone())
+}
+
+/// Begins another log of a kind in place of the newest one. Gives both.
+///
+/// Its first entry is the last published checkpoint of the older log. What the older one has behind that was never
+/// published, and moves to the new one.
+///
+/// # Errors
+/// There is no log yet, or the keys do not open under this master key.
+pub fn new_origin(
+    tx: &mut Tx<'_>,
+    maker: Maker<'_>,
+    kind: EnvironmentKind,
+    remembered: &Remembered,
+    by: &Operator,
+) -> Result<(PublicLog, PublicLog), ScriptError> {
+    let issuer = signing::issuers(tx)?.pop();
+    let issuer =
+        issuer.ok_or_else(|| Refusal::invalid("there is no public log yet; start the server once"))?;
+    let newest = public_log::newest(tx, kind)?.id;
+    public_log::hold(tx, newest)?;
+    let mut before = public_log::newest(tx, kind)?;
+    keys::open(&before, maker.master)?;
+    // A log that this database does not know of any more keeps its number, and is the one that goes on.
+    let later = remembered.newest(kind)?.filter(|(number, _)| *number > keys::number(&before.origin));
+    let number = later.as_ref().map_or(keys::number(&before.origin), |(number, _)| *number) + 1;
+    let known = remembered.last(&before)?;
+    let ended = publish::end(tx, &mut before, known)?;
+    let older = match (later, ended) {
+        (Some((_, checkpoint)), _) | (None, Some(checkpoint)) => Some(checkpoint),
+        (None, None) => publish::last_of_kind(tx, kind)?,
+    };
+    let mut entries: Vec<_> = older.map(|last| Entry::OlderLog(last).to_bytes()).into_iter().collect();
+    entries.extend(cut::cut(tx, &mut before)?);
+    let begun = keys::begin_again(tx, maker, (&issuer, kind, number), &entries, by.at)?;
+    let reason = format!("another log has begun in its place: {}", begun.origin);
+    public_log::stop(tx, before.id, Some(&reason))?;
+    record(tx, by, "log.new-origin", Some(kind), (&begun.origin, json!({ "replaces": before.origin })))?;
+    Ok((before, begun))
+}
+
+/// Has a stopped log go on.
+///
+/// # Errors
+/// It is not stopped, does not have what was signed last, or another log was published in its place.
+pub fn go_on(
+    tx: &mut Tx<'_>,
+    kind: EnvironmentKind,
+    remembered: &Remembered,
+    by: &Operator,
+) -> Result<PublicLog, ScriptError> {
+    let log = public_log::newest(tx, kind)?;
+    public_log::hold(tx, log.id)?;
+    let Some(stopped) = &log.stopped else {
+        return Err(Refusal::invalid(format!("the log {} is not stopped", log.origin)).into());
+    };
+    let later = remembered.newest(kind)?.filter(|(number, _)| *number > keys::number(&log.origin));
+    let why = match (later, remembered.last(&log)?) {
+        (Some((_, later)), _) => {
+            Some(format!("{} was published in place of this log", later.checkpoint().origin()))
+        }
+        (None, Some(last)) => publish::behind(tx, &log, &last)?,
+        (None, None) => None,
+    };
+    if let Some(why) = why {
+        let message = format!("{why}; begin another with `log new-origin {kind}`");
+        return Err(Refusal::invalid(message).into());
+    }
+    public_log::stop(tx, log.id, None)?;
+    record(tx, by, "log.continue", Some(kind), (&log.origin, json!({ "stopped": stopped })))?;
+    Ok(log)
+}
+
+/// Has every log wait for an operator, since what was published after a backup is not in the copy.
+///
+/// # Errors
+/// The database fails.
+pub fn stop_after_restore(tx: &mut Tx<'_>) -> Result<(), ScriptError> {
+    let reason = "the database was restored: `mandate-server log continue`, or `log new-origin` if checkpoints were published \
+                  after the backup";
+    Ok(public_log::stop_all(tx, reason)?)
+}
+
+fn record(
+    tx: &mut Tx<'_>,
+    by: &Operator,
+    action: &'static str,
+    environment: Option<EnvironmentKind>,
+    (subject, details): (&str, serde_json::Value),
+) -> Result<(), ScriptError> {
+    Ok(audit::write(tx, by, &AuditEntry { action, organization: None, environment, subject, details })?)
+}
+
+/// The published checkpoint of a log, and what of it is to be written into files.
+///
+/// # Errors
+/// The database fails, or there is no log of that kind with a checkpoint.
+pub fn published(
+    tx: &mut Tx<'_>,
+    kind: EnvironmentKind,
+) -> Result<(PublicLog, Option<SignedCheckpoint>), Fault> {
+    let log = sql::public_log::newest(tx, kind)?;
+    let checkpoint = publish::published(&log)?;
+    Ok((log, checkpoint))
+}

@@ -1,0 +1,179 @@
+//! Signs and publishes checkpoints: a log's size and root.
+
+use mandate_core::EnvironmentKind;
+use mandate_core::log::{Checkpoint, CheckpointUntrusted, Frontier, SignedCheckpoint, VerifierKey};
+
+use super::{keys, serve};
+use crate::error::Fault;
+use crate::model::master_key::MasterKey;
+use crate::store::sql::public_log::{self, PublicLog};
+use crate::store::sql::witnesses::{self, Witness};
+use crate::store::tx::Tx;
+
+/// The newest log of a kind, if it has grown since its newest checkpoint, and is not stopped.
+///
+/// # Errors
+/// The database fails.
+pub fn due(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<Option<PublicLog>, Fault> {
+    let log = public_log::newest(tx, kind)?;
+    let published = published(&log)?.map_or(0, |checkpoint| checkpoint.checkpoint().size());
+    Ok(Some(log).filter(|log| log.stopped.is_none() && log.tree.size() > published))
+}
+
+/// The newest published checkpoint of a log.
+///
+/// # Errors
+/// It is damaged.
+pub fn published(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+    log.checkpoint.as_deref().map(|text| stored(log, text)).transpose()
+}
+
+/// Reads a checkpoint that the database has of a log.
+///
+/// # Errors
+/// It is damaged.
+pub fn stored(log: &PublicLog, text: &str) -> Result<SignedCheckpoint, Fault> {
+    let damaged = |e: &dyn std::fmt::Display| {
+        Fault::corrupt(format!("database: the checkpoint of {} is damaged: {e}", log.origin))
+    };
+    SignedCheckpoint::parse(text.as_bytes()).map_err(|e| damaged(&e))
+}
+
+/// Signs the log as it is. The same log has the same signature, whichever server signs it.
+///
+/// # Errors
+/// The log's key does not open under this master key.
+pub fn sign(log: &PublicLog, master: &MasterKey) -> Result<SignedCheckpoint, Fault> {
+    let checkpoint = Checkpoint::new(&log.origin, log.tree.size(), log.tree.root());
+    let checkpoint = checkpoint.map_err(|e| Fault::new(format!("a checkpoint of {}: {e}", log.origin)))?;
+    Ok(checkpoint.sign(&keys::open(log, master)?))
+}
+
+/// The newest checkpoint of the newest log of a kind, if that goes on and a configured witness has not cosigned it.
+///
+/// # Errors
+/// The database fails.
+pub fn uncosigned(
+    tx: &mut Tx<'_>,
+    kind: EnvironmentKind,
+) -> Result<Option<(PublicLog, SignedCheckpoint)>, Fault> {
+    let log = public_log::newest(tx, kind)?;
+    let Some(signed) = published(&log)?.filter(|_| log.stopped.is_none()) else { return Ok(None) };
+    let lacks = |witness: &Witness| !matches!(signed.cosignature(&witness.key), Ok(Some(_)));
+    let is_lacking = witnesses::all(tx)?.iter().any(lacks);
+    Ok(is_lacking.then_some((log, signed)))
+}
+
+/// Publishes a checkpoint, unless a greater one is published. To one of the same size it adds cosignatures.
+/// `witnessed`: it has its quorum.
+///
+/// # Errors
+/// The database fails.
+pub fn publish(
+    tx: &mut Tx<'_>,
+    log: i64,
+    kind: EnvironmentKind,
+    (checkpoint, witnessed): (&SignedCheckpoint, bool),
+) -> Result<(), Fault> {
+    public_log::hold(tx, log)?;
+    let said = checkpoint.checkpoint();
+    let Some(mut found) = public_log::of_kind(tx, kind)?.into_iter().find(|found| found.id == log) else {
+        return Ok(());
+    };
+    // What stays of the one that is there: all of it, its cosignatures, or nothing.
+    let merged = |text: Option<&String>| -> Result<Option<SignedCheckpoint>, Fault> {
+        let Some(text) = text else { return Ok(Some(checkpoint.clone())) };
+        let mut old = stored(&found, text)?;
+        if old.checkpoint() == said {
+            checkpoint.note().signatures().iter().cloned().for_each(|signature| old.add(signature));
+            return Ok(Some(old));
+        }
+        Ok((old.checkpoint().size() < said.size()).then(|| checkpoint.clone()))
+    };
+    let (published, has_quorum) = (merged(found.checkpoint.as_ref())?, merged(found.witnessed.as_ref())?);
+    if let Some(newer) = has_quorum.filter(|_| witnessed) {
+        found.witnessed = Some(newer.to_string());
+    }
+    if let Some(newer) = published {
+        found.checkpoint = Some(newer.to_string());
+    }
+    public_log::publish(tx, &found)
+}
+
+/// The last published checkpoint of a log that ends: the greater one of the database's and of `remembered`, which was signed
+/// for it. If the log has what that says, it is published.
+///
+/// # Errors
+/// The database fails, or a checkpoint is damaged.
+pub fn end(
+    tx: &mut Tx<'_>,
+    log: &mut PublicLog,
+    remembered: Option<SignedCheckpoint>,
+) -> Result<Option<SignedCheckpoint>, Fault> {
+    let published = published(log)?;
+    let size = published.as_ref().map_or(0, |published| published.checkpoint().size());
+    let Some(last) = remembered.filter(|last| last.checkpoint().size() > size) else { return Ok(published) };
+    let key = verifier(log)?;
+    match last.verify(&key) {
+        Ok(_) => {}
+        Err(CheckpointUntrusted::Unsigned { .. } | CheckpointUntrusted::Origin { .. }) => {
+            return Ok(published);
+        }
+        Err(e) => return Err(Fault::corrupt(format!("the last checkpoint of {}: {e}", log.origin))),
+    }
+    if behind(tx, log, &last)?.is_none() {
+        log.checkpoint = Some(last.to_string());
+        public_log::publish(tx, log)?;
+    }
+    Ok(Some(last))
+}
+
+/// The newest published checkpoint of the logs of a kind.
+///
+/// # Errors
+/// The database fails, or the checkpoint is damaged.
+pub fn last_of_kind(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<Option<SignedCheckpoint>, Fault> {
+    let logs = public_log::of_kind(tx, kind)?;
+    logs.iter().find_map(|log| published(log).transpose()).transpose()
+}
+
+fn verifier(log: &PublicLog) -> Result<VerifierKey, Fault> {
+    VerifierKey::parse(&log.verifier_key)
+        .map_err(|e| Fault::corrupt(format!("database: the key of the log {}: {e}", log.origin)))
+}
+
+/// The tree that a log had when it had `size` entries. None if it never had as many.
+///
+/// # Errors
+/// The database fails, or a tile is damaged.
+pub fn tree_at(tx: &mut Tx<'_>, log: &PublicLog, size: u64) -> Result<Option<Frontier>, Fault> {
+    if size > log.tree.size() {
+        return Ok(None);
+    }
+    let tiles = serve::tiles(tx, log, size, &Frontier::nodes(size))?;
+    let edge = Frontier::read(size, &tiles).map_err(|e| Fault::corrupt(format!("{}: {e}", log.origin)))?;
+    Ok(Some(edge))
+}
+
+/// Why a log must not grow: `last` was signed for it, and it does not have what that says. A checkpoint of another log, or by
+/// another key, says nothing of it.
+///
+/// # Errors
+/// The database fails.
+pub fn behind(tx: &mut Tx<'_>, log: &PublicLog, last: &SignedCheckpoint) -> Result<Option<String>, Fault> {
+    let checkpoint = match last.verify(&verifier(log)?) {
+        Ok(checkpoint) => checkpoint,
+        Err(CheckpointUntrusted::Unsigned { .. } | CheckpointUntrusted::Origin { .. }) => return Ok(None),
+        Err(e) => return Err(Fault::corrupt(format!("the last checkpoint of {}: {e}", log.origin))),
+    };
+    let (size, has) = (checkpoint.size(), log.tree.size());
+    Ok(match tree_at(tx, log, size)?.map(|tree| tree.root()) {
+        None => {
+            Some(format!("the log has {has} entries, and a checkpoint of {size} was signed: it was restored"))
+        }
+        Some(root) if root != *checkpoint.root() => {
+            Some(format!("the log has other entries than the checkpoint of {size} that was signed"))
+        }
+        Some(_) => None,
+    })
+}

@@ -1,0 +1,128 @@
+//! The last signed checkpoint of each log, in a file outside of the database: a database that was restored does not know what
+//! was published after its backup.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use mandate_core::EnvironmentKind;
+use mandate_core::log::SignedCheckpoint;
+use tempfile::NamedTempFile;
+
+use super::keys;
+use crate::error::Fault;
+use crate::store::sql::public_log::PublicLog;
+
+/// The files: `sandbox` is of the first log of that kind, `sandbox-2` of the second.
+#[derive(Debug)]
+pub struct Remembered {
+    directory: Option<PathBuf>,
+}
+
+impl Remembered {
+    /// Those in `directory`, which is made when the first is written. Without one nothing is remembered.
+    #[must_use]
+    pub fn new(directory: Option<PathBuf>) -> Self {
+        Self { directory }
+    }
+
+    /// The last checkpoint that was signed for a log.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn last(&self, log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+        self.path(log).map_or(Ok(None), |path| read(&path))
+    }
+
+    /// The newest log of a kind that has a file: its number, and its last checkpoint.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be read.
+    pub fn newest(&self, kind: EnvironmentKind) -> Result<Option<(u64, SignedCheckpoint)>, Fault> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let unreadable = |e: &std::io::Error| unusable("read", directory, e);
+        let files = match fs::read_dir(directory) {
+            Ok(files) => files,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(unreadable(&e)),
+        };
+        let mut newest = None;
+        for file in files {
+            let name = file.map_err(|e| unreadable(&e))?.file_name();
+            newest = newest.max(name.to_str().and_then(|name| number_of(name, kind)));
+        }
+        let Some(number) = newest else { return Ok(None) };
+        Ok(read(&directory.join(name(kind, number)))?.map(|last| (number, last)))
+    }
+
+    /// Writes down what was signed, before it is published. A server that was slow takes nothing back.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn remember(&self, log: &PublicLog, signed: &SignedCheckpoint) -> Result<(), Fault> {
+        let Some(path) = self.path(log) else { return Ok(()) };
+        let size = signed.checkpoint().size();
+        let is_older = |last: SignedCheckpoint| {
+            last.checkpoint().origin() != log.origin || last.checkpoint().size() < size
+        };
+        if read(&path)?.is_none_or(is_older) { put(&path, signed) } else { Ok(()) }
+    }
+
+    /// Has the file say again what it said before a checkpoint was signed that a witness has refused, and nobody has seen.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn put_back(&self, log: &PublicLog, before: Option<&SignedCheckpoint>) -> Result<(), Fault> {
+        let Some(path) = self.path(log) else { return Ok(()) };
+        match before {
+            Some(before) => put(&path, before),
+            None => fs::remove_file(&path).map_err(|e| unusable("removed", &path, &e)),
+        }
+    }
+
+    fn path(&self, log: &PublicLog) -> Option<PathBuf> {
+        Some(self.directory.as_ref()?.join(name(log.kind, keys::number(&log.origin))))
+    }
+}
+
+/// The name of the file of log number `number` of a kind.
+fn name(kind: EnvironmentKind, number: u64) -> String {
+    if number == 1 { kind.as_str().to_owned() } else { format!("{kind}-{number}") }
+}
+
+fn number_of(file: &str, kind: EnvironmentKind) -> Option<u64> {
+    let number = match file.strip_prefix(kind.as_str())? {
+        "" => 1,
+        rest => rest.strip_prefix('-')?.parse().ok()?,
+    };
+    (name(kind, number) == file).then_some(number)
+}
+
+fn read(path: &Path) -> Result<Option<SignedCheckpoint>, Fault> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(unusable("read", path, &e)),
+    };
+    let parsed = SignedCheckpoint::parse(&bytes);
+    parsed.map(Some).map_err(|e| Fault::corrupt(format!("the last checkpoint in {}: {e}", path.display())))
+}
+
+fn put(path: &Path, signed: &SignedCheckpoint) -> Result<(), Fault> {
+    write(path, signed.to_string().as_bytes()).map_err(|e| unusable("written", path, &e))
+}
+
+/// A file that is there whole, or as it was before.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory)?;
+    let mut file = NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+fn unusable(done: &str, path: &Path, error: &std::io::Error) -> Fault {
+    Fault::of_file(format!("the last checkpoint in {} cannot be {done}: {error}", path.display()), error)
+}

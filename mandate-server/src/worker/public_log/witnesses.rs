@@ -1,0 +1,222 @@
+//! Asks the configured witnesses to cosign a checkpoint (C2SP tlog-witness).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use hyper::StatusCode;
+use mandate_core::EnvironmentKind;
+use mandate_core::log::{
+    AddCheckpoint, NoteSignature, SignedCheckpoint, VerifierKey, consistency_nodes, prove_consistency,
+    read_conflict,
+};
+
+use tokio::time::Instant;
+
+use super::unwilling;
+use crate::clock::Clock;
+use crate::error::Fault;
+use crate::outgoing::{Client, SystemNames};
+use crate::service::public_log::serve;
+use crate::store::Store;
+use crate::store::sql::public_log::PublicLog;
+use crate::store::sql::witnesses::{self, Witness};
+
+/// How long a checkpoint waits for its witnesses.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it waits for the others when more than half have cosigned.
+const MOMENT: Duration = Duration::from_millis(100);
+/// How often a witness that has not cosigned the newest checkpoint of a quiet log is asked again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How many connections are kept.
+const MAX_IDLE: usize = 16;
+/// How many times one witness is asked for one checkpoint: once more when it has told which size it knows.
+const ATTEMPTS: usize = 2;
+/// The Content-Type of a request.
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The witnesses.
+pub(super) struct Witnesses {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    /// The size that each has cosigned last, by its key and the log.
+    sizes: Mutex<HashMap<(String, i64), u64>>,
+    /// When those that had not cosigned were asked again last, for each kind of log.
+    asked: Mutex<HashMap<&'static str, Instant>>,
+}
+
+/// The outcome.
+pub(super) enum Cosigning {
+    /// The checkpoint with the cosignatures that came in time; and whether more than half of the witnesses gave theirs.
+    Done { checkpoint: SignedCheckpoint, witnessed: bool },
+    /// A witness says that it knows a greater size.
+    Behind { witness: String, size: u64 },
+}
+
+/// What one witness has said.
+enum Said {
+    Cosigned(NoteSignature),
+    Knows { witness: String, size: u64 },
+    Nothing,
+}
+
+impl Witnesses {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Result<Self, Fault> {
+        let client = Client::new(Arc::new(SystemNames), PATIENCE, MAX_IDLE)
+            .map_err(|e| Fault::new(format!("witnesses: {e}")))?;
+        Ok(Self { client, clock, sizes: Mutex::default(), asked: Mutex::default() })
+    }
+
+    /// Whether witnesses may be asked again for a checkpoint of a log of this kind, which is noted.
+    pub(super) fn may_ask_again(&self, kind: EnvironmentKind) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = asked.get(kind.as_str()).is_none_or(|at| at.elapsed() >= AGAIN);
+        if may {
+            asked.insert(kind.as_str(), Instant::now());
+        }
+        may
+    }
+
+    /// Has a checkpoint cosigned by those that have not yet, and answer in time. Once more than half have, the others have a
+    /// moment left.
+    pub(super) async fn cosign(
+        &self,
+        store: &Store,
+        log: &PublicLog,
+        mut checkpoint: SignedCheckpoint,
+    ) -> Result<Cosigning, Fault> {
+        let witnesses = store.read(witnesses::all).await??;
+        // More than half; without witnesses there is no quorum to have.
+        let quorum = witnesses.len() / 2 + 1;
+        let (mut cosigned, mut said) = (0, Vec::new());
+        {
+            let has = |witness: &Witness| matches!(checkpoint.cosignature(&witness.key), Ok(Some(_)));
+            let (had, lacking): (Vec<_>, Vec<_>) = witnesses.iter().partition(|witness| has(witness));
+            cosigned += had.len();
+            let asked = lacking.into_iter().map(|witness| self.ask(store, log, &checkpoint, witness));
+            let mut asked = asked.collect::<FuturesUnordered<_>>();
+            let (mut until, mut have) = (Instant::now() + PATIENCE, cosigned);
+            // What has come by then counts.
+            while let Ok(Some(one)) = tokio::time::timeout_at(until, asked.next()).await {
+                have += usize::from(matches!(one, Said::Cosigned(_)));
+                said.push(one);
+                if have >= quorum {
+                    until = until.min(Instant::now() + MOMENT);
+                }
+            }
+        }
+        for said in said {
+            match said {
+                Said::Cosigned(signature) => {
+                    checkpoint.add(signature);
+                    cosigned += 1;
+                }
+                Said::Knows { witness, size } => return Ok(Cosigning::Behind { witness, size }),
+                Said::Nothing => {}
+            }
+        }
+        Ok(Cosigning::Done { checkpoint, witnessed: cosigned >= quorum })
+    }
+
+    /// Asks one witness.
+    async fn ask(
+        &self,
+        store: &Store,
+        log: &PublicLog,
+        signed: &SignedCheckpoint,
+        witness: &Witness,
+    ) -> Said {
+        match self.try_to_ask(store, log, signed, witness).await {
+            Ok(said) => said,
+            Err(why) => {
+                unwilling(witness.key.name(), &why);
+                Said::Nothing
+            }
+        }
+    }
+
+    async fn try_to_ask(
+        &self,
+        store: &Store,
+        log: &PublicLog,
+        signed: &SignedCheckpoint,
+        witness: &Witness,
+    ) -> Result<Said, Fault> {
+        let url = format!("{}/add-checkpoint", witness.url.trim_end_matches('/'));
+        let new = signed.checkpoint().size();
+        let of = (witness.key.to_string(), log.id);
+        for _ in 0..ATTEMPTS {
+            let old = self.known(&of).min(new);
+            let request = request(store, log.clone(), signed.clone(), old).await?;
+            let answered = self.client.post(&url, TEXT, request.to_string()).await;
+            let answered = answered.map_err(|e| Fault::Provider(e.to_string()))?;
+            let body = answered.body.map_err(|e| Fault::Provider(e.to_string()))?;
+            match answered.status {
+                StatusCode::OK => {
+                    let signature = cosignature(&body, signed, &witness.key, &*self.clock)?;
+                    self.learn(of, new);
+                    return Ok(Said::Cosigned(signature));
+                }
+                StatusCode::CONFLICT => {
+                    let no_size = || Fault::Provider("its answer 409 has no size".to_owned());
+                    let size = read_conflict(&body).ok_or_else(no_size)?;
+                    self.learn(of.clone(), size);
+                    if size > new {
+                        return Ok(Said::Knows { witness: witness.key.name().to_owned(), size });
+                    }
+                }
+                status => return Err(Fault::Provider(format!("it answered {status}"))),
+            }
+        }
+        Err(Fault::Provider("it does not keep to the size that it told".to_owned()))
+    }
+
+    fn known(&self, of: &(String, i64)) -> u64 {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).get(of).copied().unwrap_or_default()
+    }
+
+    fn learn(&self, of: (String, i64), size: u64) {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(of, size);
+    }
+}
+
+/// The request to cosign a checkpoint, with the proof that it is consistent with the log at `old`.
+async fn request(
+    store: &Store,
+    log: PublicLog,
+    checkpoint: SignedCheckpoint,
+    old: u64,
+) -> Result<AddCheckpoint, Fault> {
+    store
+        .read(move |tx| {
+            let new = checkpoint.checkpoint().size();
+            let tiles = serve::tiles(tx, &log, new, &consistency_nodes(old, new))?;
+            let consistency = prove_consistency(old, new, &tiles)
+                .map_err(|e| Fault::corrupt(format!("{}: {e}", log.origin)))?;
+            Ok(AddCheckpoint { old, consistency, checkpoint: checkpoint.clone() })
+        })
+        .await?
+}
+
+/// The one line of an answer, if it is this witness's cosignature of the checkpoint, and of this hour.
+fn cosignature(
+    body: &[u8],
+    signed: &SignedCheckpoint,
+    key: &VerifierKey,
+    clock: &dyn Clock,
+) -> Result<NoteSignature, Fault> {
+    const MAX_APART_SECONDS: i64 = 60 * 60;
+    let wrong = |why: &dyn std::fmt::Display| Fault::Provider(format!("its cosignature is refused: {why}"));
+    for signature in NoteSignature::parse_lines(body).map_err(|e| wrong(&e))? {
+        let mut cosigned = signed.clone();
+        cosigned.add(signature.clone());
+        let Some(found) = cosigned.cosignature(key).map_err(|e| wrong(&e))? else { continue };
+        if found.seconds.saturating_sub(clock.now().seconds()).abs() > MAX_APART_SECONDS {
+            return Err(wrong(&"its time is more than an hour from this server's"));
+        }
+        return Ok(signature);
+    }
+    Err(wrong(&"it is by another key"))
+}

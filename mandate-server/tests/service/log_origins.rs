@@ -1,0 +1,157 @@
+//! Logs that end, and those that begin in their place; and what clocks and slow servers do to one.
+
+use std::path::Path;
+
+use mandate_core::EnvironmentKind::Sandbox;
+use mandate_core::log::{Entry, Policy, Tile, VerifierKey};
+use mandate_server::clock::{Clock as _, SystemEntropy};
+use mandate_server::service::audit::Operator;
+use mandate_server::service::public_log::{Remembered, append, operated, publish, serve};
+use mandate_server::service::signing::rotation::Maker;
+use mandate_server::store::sql::public_log::PublicLog;
+use mandate_server::store::tx::Tx;
+
+use crate::apart;
+use crate::check;
+use crate::public_log::{entries, keeper, log, proof, published, token};
+use crate::world::World;
+
+/// Begins another log in place of the newest. Gives both.
+pub(crate) fn new_origin(world: &World, directory: Option<&Path>) -> (PublicLog, PublicLog) {
+    let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+    let remembered = Remembered::new(directory.map(Path::to_owned));
+    let maker = Maker { master: world.keyring.master(), entropy: &SystemEntropy };
+    let begin = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, Sandbox, &remembered, &by);
+    apart::run_once(&world.database, begin).unwrap().unwrap()
+}
+
+/// The directory outlives the database: each log has its own file in it, and a log that is lost keeps its number.
+#[tokio::test]
+async fn a_log_that_a_restored_database_forgot_is_not_made_again() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let agent = world.agent("buyer").await;
+    let keeper = keeper(&world, Some(folder.path()));
+    world.ask(&agent, "1").await;
+    keeper.look().await;
+    let first = log(&world);
+    let (_, second) = new_origin(&world, Some(folder.path()));
+    keeper.look().await;
+    let last = published(&world);
+    assert_eq!(last.checkpoint().origin(), second.origin);
+    assert_eq!(std::fs::read_to_string(folder.path().join("sandbox")).unwrap(), first.checkpoint.unwrap());
+    // The database as it was before the second.
+    for change in [
+        "DELETE FROM log_tiles WHERE log = (SELECT MAX(log) FROM logs)",
+        "DELETE FROM logs WHERE log = (SELECT MAX(log) FROM logs)",
+        "UPDATE logs SET stopped = 'the database was restored' WHERE kind = 'sandbox'",
+    ] {
+        assert!(world.change(change) > 0, "{change}");
+    }
+    let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+    let remembered = Remembered::new(Some(folder.path().to_owned()));
+    let refused = apart::run_once(&world.database, |tx| operated::go_on(tx, Sandbox, &remembered, &by));
+    let refused = refused.unwrap().unwrap_err().message;
+    assert!(refused.contains("/log/sandbox/2 was published"), "{refused}");
+    let (_, third) = new_origin(&world, Some(folder.path()));
+    assert_eq!(third.origin, format!("{}/3", first.origin));
+    keeper.look().await;
+    assert_eq!(entries(&world)[0], Entry::OlderLog(last));
+    assert_eq!(check::findings(&world.database), []);
+}
+
+/// What a log has behind its last published checkpoint moves to the one that begins in its place.
+#[tokio::test]
+async fn what_was_appended_and_not_published_moves_to_the_new_log() {
+    for decisions in [3_usize, 300] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        world.mandate(&agent, 100_000, "").await;
+        let first = token(&world, &agent, "1").await;
+        keeper(&world, None).look().await;
+        let before = log(&world);
+        let mut tokens = Vec::new();
+        for _ in 0..decisions {
+            tokens.push(token(&world, &agent, "1").await);
+        }
+        world.agent("other").await;
+        loop {
+            let secrets = world.keyring.clone();
+            let append = move |tx: &mut Tx<'_>| Ok(append::append(tx, Sandbox, secrets.log_secrets())?);
+            if apart::run_once(&world.database, append).unwrap().unwrap() == 0 {
+                break;
+            }
+        }
+        assert!(log(&world).tree.size() > before.tree.size() + decisions as u64);
+        let (old, new) = new_origin(&world, None);
+        assert_eq!((&old.tree, &old.checkpoint), (&before.tree, &before.checkpoint));
+        assert_eq!(new.tree.size(), decisions as u64 + 2, "the older log, the decisions, and the agent");
+        keeper(&world, None).look().await;
+        // The older one stays where it was, and says which follows.
+        let served = apart::run_once(&world.database, |tx| {
+            let of = |number| (Sandbox, number);
+            let both = [serve::checkpoint(tx, of(1))?, serve::checkpoint(tx, of(2))?];
+            assert_eq!(serve::next(tx, of(1))?, Some(format!("{}\n", new.verifier_key)));
+            assert_eq!(serve::next(tx, of(2))?, None);
+            let tile = |number, log: &PublicLog| (of(number), Tile::of_entry(0, log.tree.size()).unwrap());
+            let tiles = [tile(1, &old), tile(2, &new)];
+            let tiles = tiles.map(|(which, tile)| serve::tile(tx, which, tile).unwrap().unwrap());
+            assert_ne!(tiles[0], tiles[1]);
+            Ok(both)
+        });
+        let now = [old.checkpoint.clone(), log(&world).checkpoint];
+        assert_eq!(served.unwrap().unwrap(), now);
+        for (token, of) in tokens.iter().map(|token| (token, &new)).chain([(&first, &old)]) {
+            let key = VerifierKey::parse(&of.verifier_key).unwrap();
+            proof(&world, token).unwrap().verify_decision(token, Some(&key), &Policy::none()).unwrap();
+        }
+        assert_eq!(check::findings(&world.database), []);
+    }
+}
+
+/// No clock says what is new to the log.
+#[tokio::test]
+async fn a_log_grows_on_when_the_clock_steps() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 100_000, "").await;
+    let keeper = keeper(&world, None);
+    let mut tokens = Vec::new();
+    for step in [0, 40 * 86_400, 3, -7_200, -86_400, 1, 7_200] {
+        if step < 0 {
+            world.set_back(-step);
+        } else {
+            world.clock.advance(step);
+        }
+        tokens.push(token(&world, &agent, "1").await);
+        keeper.look().await;
+        let key = VerifierKey::parse(&log(&world).verifier_key).unwrap();
+        for token in &tokens {
+            proof(&world, token).unwrap().verify_decision(token, Some(&key), &Policy::none()).unwrap();
+        }
+    }
+    let decisions = entries(&world).iter().filter(|entry| matches!(entry, Entry::Decision { .. })).count();
+    assert_eq!(decisions, tokens.len());
+    assert_eq!(check::findings(&world.database), []);
+}
+
+/// A server that has lost its lease while it signed goes on as if it had not: nothing of what another published is undone.
+#[tokio::test]
+async fn a_slow_server_takes_nothing_back() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let agent = world.agent("buyer").await;
+    let keeper = keeper(&world, Some(folder.path()));
+    world.ask(&agent, "1").await;
+    keeper.look().await;
+    let slow = published(&world);
+    let of = log(&world);
+    world.ask(&agent, "2").await;
+    keeper.look().await;
+    let newest = log(&world).checkpoint;
+    let (late, id) = (slow.clone(), of.id);
+    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, id, Sandbox, (&late, true))?);
+    world.store.write(publish).await.unwrap().unwrap();
+    assert_eq!(log(&world).checkpoint, newest);
+    let remembered = Remembered::new(Some(folder.path().to_owned()));
+    remembered.remember(&of, &slow).unwrap();
+    assert_eq!(remembered.last(&of).unwrap().map(|last| last.to_string()), newest);
+}
