@@ -5,13 +5,14 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     agent, api, audit, authorize, decision, doctor, enforcement, escrow, event, export, inspect, jwks,
-    listen, mandate, manual, profile, replay, report, review, simulate, trigger, usage, verify, webhook,
+    listen, log, mandate, manual, mcp, open, plan, profile, replay, report, review, simulate, stop, trigger,
+    usage, verify, version, webhook,
 };
 use crate::global::Global;
 
 /// Spending mandates for autonomous agents: verify verdicts, manage mandates, request authorizations
 #[derive(Debug, Parser)]
-#[command(name = "mandate", version, arg_required_else_help = true, after_help = ROOT_HELP)]
+#[command(name = "mandate", version = version::VERSION, arg_required_else_help = true, after_help = ROOT_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -26,8 +27,8 @@ Organizations and agents start with `mandate login`, or set MANDATE_BASE_URL, an
 API keys are never command-line arguments, which other users of the machine could read.
 
 Examples:
-  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --amount 40 \\
-      --currency USD
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
+      --order order.json --nonce-store nonces.db
   mandate login
   mandate agent create buyer
   mandate mandate create -f mandate.json
@@ -43,40 +44,51 @@ pub(crate) enum Command {
     /// Show an issuer's keys, and pin the ones you trust
     #[command(subcommand)]
     Jwks(jwks::Jwks),
+    /// Prove, watch, audit and witness the public log
+    #[command(subcommand)]
+    Log(log::Log),
     Login(profile::Login),
     Whoami(profile::Whoami),
     Switch(profile::Switch),
     Logout(profile::Logout),
+    /// What people of other command lines type: `auth login`, `auth status`
+    #[command(subcommand, hide = true)]
+    Auth(profile::Auth),
     /// List profiles
-    #[command(subcommand)]
+    #[command(subcommand, alias = "profiles")]
     Profile(profile::Profile),
     /// Register and show agents
-    #[command(subcommand)]
+    #[command(subcommand, alias = "agents")]
     Agent(agent::Agent),
     /// Create, compare and revoke mandates
-    #[command(subcommand)]
+    #[command(subcommand, alias = "mandates")]
     Mandate(mandate::Mandate),
+    Plan(plan::Plan),
+    Apply(plan::Apply),
+    Drift(plan::Drift),
+    Stop(stop::Stop),
     Authorize(authorize::Authorize),
+    Mcp(mcp::Mcp),
     /// List and show decisions
-    #[command(subcommand)]
+    #[command(subcommand, alias = "decisions")]
     Decision(decision::Decision),
     /// Approve or deny requests that need a review
-    #[command(subcommand)]
+    #[command(subcommand, alias = "reviews")]
     Review(review::Review),
     /// Show or switch the enforcement mode
     #[command(subcommand)]
     Enforcement(enforcement::Enforcement),
     /// Manage webhooks
-    #[command(subcommand)]
+    #[command(subcommand, alias = "webhooks")]
     Webhook(webhook::Webhook),
     /// List and show events
-    #[command(subcommand)]
+    #[command(subcommand, alias = "events")]
     Event(event::Event),
     /// Manage escrows: funds locked until a condition is met
-    #[command(subcommand)]
+    #[command(subcommand, alias = "escrows")]
     Escrow(escrow::Escrow),
     /// Export the decision log to a file
-    #[command(subcommand)]
+    #[command(subcommand, alias = "exports")]
     Export(export::Export),
     Usage(usage::Usage),
     Listen(listen::Listen),
@@ -84,6 +96,8 @@ pub(crate) enum Command {
     Trigger(trigger::Trigger),
     Doctor(doctor::Doctor),
     Api(api::Api),
+    Open(open::Open),
+    Version(version::Version),
     #[command(flatten)]
     Manual(manual::Manual),
     /// Print docs/cli.md
@@ -108,6 +122,11 @@ mod tests {
                 let help =
                     command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
                 assert!(help.starts_with("Examples:\n"), "{}", command.get_name());
+                // The terminal's width wraps prose: a line that is broken here would be broken twice.
+                let prose = help.lines().filter(|line| !line.is_empty() && !line.starts_with("  "));
+                for line in prose.filter(|line| !line.starts_with("Exit codes:")) {
+                    assert!(line.ends_with(['.', ':']), "{}: {line}", command.get_name());
+                }
             }
             command.get_subcommands().for_each(check);
         }

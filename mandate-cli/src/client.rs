@@ -29,8 +29,10 @@ use crate::style::{LIVE, printable};
 /// The pauses before the second, third and fourth attempt, unless the service asks for another.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
-/// The longest pause that the service may ask for. A longer one is left to the caller.
+/// The longest pause that the service may ask for, unless the caller waits less.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// How long a person at a prompt waits for completions.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A pause of this length or more is announced.
 const NOTICEABLE: Duration = Duration::from_secs(2);
 /// The characters that are escaped in a query: all but the unreserved ones (RFC 3986, section 2.3).
@@ -46,6 +48,10 @@ pub(crate) struct Client {
     idempotency_key: String,
     /// Changes are made without asking for confirmation.
     unasked: bool,
+    /// The longest pause that the service may ask for. A longer one is left to the caller.
+    longest_pause: Duration,
+    /// How long one attempt may take.
+    timeout: Duration,
 }
 
 /// A request to be sent.
@@ -90,6 +96,7 @@ impl Client {
 
     /// The same, for a command that makes a change.
     pub(crate) fn for_change(change: &Change, global: &Global, class: Class) -> Result<Self, Failure> {
+        fields::must_be_of_service(global.json.as_deref().unwrap_or_default())?;
         Self::marked(Access::find(&change.service, global, class)?, change.idempotency_key.clone(), global)
     }
 
@@ -139,7 +146,9 @@ impl Client {
             Some(key) => key,
             None => format!("{:032x}", u128::from_be_bytes(environment::random()?)),
         };
-        Ok(Self { transport: access.base.transport()?, access, idempotency_key, unasked })
+        let transport = access.base.transport()?;
+        let (longest_pause, timeout) = (MAX_RETRY_AFTER, REQUEST_TIMEOUT);
+        Ok(Self { transport, access, idempotency_key, unasked, longest_pause, timeout })
     }
 
     /// The address and the key.
@@ -175,6 +184,15 @@ impl Client {
         self.call(&Call::new(Method::GET, path, query, None))
     }
 
+    /// Gets a list in one short attempt, for a person who waits at a prompt. None if that fails.
+    pub(crate) fn look(&self, path: &str, query: &[(&str, String)]) -> Option<String> {
+        let url = format!("{}{}", self.access.base.join(path), encoded(path, query));
+        let request = self.request(Method::GET, &url, "application/json").ok()?;
+        let response = http::send(request, PROMPT_TIMEOUT).ok()?;
+        let found = response.status() == 200;
+        response.text(MAX_ANSWER_BYTES).ok().filter(|_| found)
+    }
+
     /// Deletes the object at `path`. If an earlier attempt may have deleted it, a 404 is a success.
     pub(crate) fn delete(&self, path: &str) -> Result<(), Failure> {
         let call = Call::new(Method::DELETE, path, &[], None);
@@ -193,9 +211,18 @@ impl Client {
 
     /// Another client of the same access, for another change.
     pub(crate) fn afresh(&self) -> Result<Self, Failure> {
-        let key = format!("{:032x}", u128::from_be_bytes(environment::random()?));
-        let (transport, access) = (self.transport.clone(), self.access.clone());
-        Ok(Self { transport, access, idempotency_key: key, unasked: self.unasked })
+        Ok(self.keyed(format!("{:032x}", u128::from_be_bytes(environment::random()?))))
+    }
+
+    /// The same, for a change with this idempotency key.
+    pub(crate) fn keyed(&self, idempotency_key: String) -> Self {
+        Self { transport: self.transport.clone(), access: self.access.clone(), idempotency_key, ..*self }
+    }
+
+    /// The same client, which waits no longer than `longest_pause` when the service asks it to wait, and no longer than
+    /// `timeout` for each answer.
+    pub(crate) fn with_patience(self, longest_pause: Duration, timeout: Duration) -> Self {
+        Self { longest_pause, timeout, ..self }
     }
 
     fn call(&self, call: &Call<'_>) -> Result<String, Failure> {
@@ -225,7 +252,7 @@ impl Client {
     /// Sends the request, and again if that may help. Returns the last answer, whatever its status.
     pub(crate) fn exchange(&self, call: &Call<'_>) -> Result<Reply, Failure> {
         let mut is_repeated = false;
-        let tried = patiently(
+        let tried = self.patiently(
             || self.send(call),
             |tried| {
                 let pause = worth_another(tried, |reply| (reply.status, reply.retry_after));
@@ -288,11 +315,29 @@ impl Client {
         if let Some(body) = call.body {
             request = request.header("content-type", "application/json").body(body.to_owned());
         }
-        let response = http::send(request, REQUEST_TIMEOUT)?;
+        let response = http::send(request, self.timeout)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.text(MAX_ANSWER_BYTES)?;
         let retry_after = retry_after(&headers);
         Ok(Reply { status, headers, body, retry_after, is_repeated: false })
+    }
+
+    /// Tries once, and again while `worth_another` returns a pause that is short enough. Returns the last
+    /// outcome.
+    fn patiently<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T, http::Error>,
+        mut worth_another: impl FnMut(&Result<T, http::Error>) -> Option<Option<Duration>>,
+    ) -> Result<T, http::Error> {
+        for usual in PAUSES {
+            let tried = attempt();
+            let pause = worth_another(&tried).map(|asked| asked.unwrap_or_else(|| jittered(usual)));
+            match pause.filter(|pause| *pause <= self.longest_pause) {
+                Some(pause) => wait(pause),
+                None => return tried,
+            }
+        }
+        attempt()
     }
 
     /// A request with the key, marked so that no log of headers shows it.
@@ -317,23 +362,6 @@ fn encoded(path: &str, query: &[(&str, String)]) -> String {
         text.extend(utf8_percent_encode(value, &QUERY));
         text
     })
-}
-
-/// Tries once, and again while `worth_another` returns a pause that is short enough. Returns the last
-/// outcome.
-fn patiently<T>(
-    mut attempt: impl FnMut() -> Result<T, http::Error>,
-    mut worth_another: impl FnMut(&Result<T, http::Error>) -> Option<Option<Duration>>,
-) -> Result<T, http::Error> {
-    for usual in PAUSES {
-        let tried = attempt();
-        let pause = worth_another(&tried).map(|asked| asked.unwrap_or_else(|| jittered(usual)));
-        match pause.filter(|pause| *pause <= MAX_RETRY_AFTER) {
-            Some(pause) => wait(pause),
-            None => return tried,
-        }
-    }
-    attempt()
 }
 
 /// Whether another attempt may succeed, and the pause that the service asks for. `facts` returns an answer's

@@ -6,7 +6,7 @@ use std::path::Path;
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
-use crate::environment::variable;
+use crate::environment::{self, variable};
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::http::Address;
@@ -18,6 +18,8 @@ use crate::style::printable;
 
 /// What follows the host in a base URL.
 pub(crate) const VERSION_PATH: &str = "/v1";
+/// What comes before a key in an HTTP header.
+const SCHEME: &str = "Bearer ";
 /// The longest key file, in bytes: more than any key with its line break.
 const MAX_KEY_FILE_BYTES: usize = 256;
 
@@ -94,6 +96,33 @@ impl Access {
             ))
         })?;
         Ok(Some(Self { base, key, profile: Some(name), hidden: None }))
+    }
+
+    /// The access of an agent's tools: an agent's key from `service` or the environment, and no profile. An organization
+    /// key in the environment is refused, since whatever runs beside the tools could use it.
+    pub(crate) fn of_tools(service: &Service) -> Result<Self, Failure> {
+        refuse_organization_keys()?;
+        let base = match (&service.base_url, variable("MANDATE_BASE_URL")?) {
+            (Some(text), _) => address(text, "--base-url")?,
+            (None, Some(text)) => address(&text, "MANDATE_BASE_URL")?,
+            (None, None) => {
+                return Err(Failure::new(Exit::Usage, "the service's base URL is not known")
+                    .next("set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1; profiles are not read here"));
+            }
+        };
+        let class = Some(KeyClass::Agent);
+        let key = match &service.key_file {
+            Some(Source::Stdin) => {
+                return Err(Failure::new(Exit::Usage, "--key-file - is refused: standard input carries the protocol")
+                    .next("name a file, or set MANDATE_AGENT_KEY_FILE"));
+            }
+            Some(source) => read(source, class)?,
+            None => from_environment(class)?.map(|(_, key)| key).ok_or_else(|| {
+                Failure::new(Exit::Unauthorized, "an agent's key is needed, and there is none")
+                    .next("set MANDATE_AGENT_KEY or MANDATE_AGENT_KEY_FILE, or pass --key-file FILE; profiles are not read here")
+            })?,
+        };
+        Ok(Self { base, key, profile: None, hidden: None })
     }
 
     /// Whether the key is for production.
@@ -188,6 +217,28 @@ fn from_environment(class: Class) -> Result<Option<(&'static str, ApiKey)>, Fail
     Ok(None)
 }
 
+/// Refuses variables for an organization's key, and any other variable that holds one.
+fn refuse_organization_keys() -> Result<(), Failure> {
+    let (direct, file) = variables(KeyClass::Organization);
+    // Also within a header or JSON.
+    let is_one = |text: &str| {
+        let mut words = text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        words.any(|word| ApiKey::parse(word).is_ok_and(|key| key.class() == KeyClass::Organization))
+    };
+    let found = environment::variables().find(|(name, value)| {
+        !value.is_empty() && ([direct, file].contains(&name.as_str()) || is_one(value))
+    });
+    match found {
+        Some((name, _)) => Err(Failure::new(
+            Exit::Forbidden,
+            format!("{name} holds or names an organization's key, which an agent's tools must not have in their environment"),
+        )
+        .note("sent", "nothing")
+        .next(format_args!("start the command without {name}; it needs an agent's key only"))),
+        None => Ok(()),
+    }
+}
+
 fn missing(class: Class) -> Failure {
     let (key, set) = match class {
         Some(KeyClass::Organization) => ("an organization key", variables(KeyClass::Organization)),
@@ -220,11 +271,21 @@ pub(crate) fn read(source: &Source, class: Class) -> Result<ApiKey, Failure> {
 
 /// Reads a key that came from `place`.
 pub(crate) fn parse(text: &str, place: &str, class: Class) -> Result<ApiKey, Failure> {
+    if text.trim().is_empty() {
+        return Err(Failure::new(Exit::Unauthorized, format!("there is no API key: {place} is empty"))
+            .note("sent", "nothing")
+            .next("write the key into it, on one line"));
+    }
     let key = ApiKey::parse(text).map_err(|e| {
+        let advice = if text.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME)) {
+            "leave out `Bearer `, which is no part of the key"
+        } else {
+            "copy the whole key again; the service's operator issues organization keys, mandate agent create issues agent keys"
+        };
         Failure::new(Exit::Unauthorized, format!("the API key is refused: {e}"))
             .note("read from", place)
             .note("sent", "nothing")
-            .next("copy the whole key again; the service's operator issues organization keys, mandate agent create issues agent keys")
+            .next(advice)
     })?;
     must_be_of(class, &key, place)?;
     Ok(key)
@@ -244,7 +305,7 @@ fn must_be_of(class: Class, key: &ApiKey, place: &str) -> Result<(), Failure> {
 
 /// Warns about a key file that other users of the machine can read.
 #[cfg(unix)]
-fn warn_if_exposed(path: &Path) {
+pub(crate) fn warn_if_exposed(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     /// Read, write and execute for group and others.
     const OTHERS: u32 = 0o077;
@@ -260,4 +321,4 @@ fn warn_if_exposed(path: &Path) {
 }
 
 #[cfg(not(unix))]
-fn warn_if_exposed(_: &Path) {}
+pub(crate) fn warn_if_exposed(_: &Path) {}

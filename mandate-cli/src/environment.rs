@@ -32,3 +32,15 @@ pub(crate) fn variable(name: &'static str) -> Result<Option<Zeroizing<String>>, 
         }
     }
 }
+
+/// Whether the variable `name` is set, though it may be empty.
+pub(crate) fn is_set(name: &'static str) -> bool {
+    std::env::var_os(name).is_some()
+}
+
+/// Every variable that is UTF-8, as name and value.
+pub(crate) fn variables() -> impl Iterator<Item = (String, Zeroizing<String>)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, Zeroizing::new(value.into_string().ok()?)))
+    })
+}

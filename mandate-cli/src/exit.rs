@@ -53,6 +53,11 @@ pub(crate) enum Exit {
     /// A check of `mandate doctor` failed.
     Unhealthy = 25,
 
+    /// The verdict is genuine and valid, but amount, currency, recipient or nonce was not compared.
+    NotCompared = 26,
+    /// What governs is not what the directory of mandates has.
+    Drift = 27,
+
     /// The request is not acceptable: found before it was sent, or answered 400.
     InvalidRequest = 30,
     /// The API key is missing, mistyped, or not accepted (401).
@@ -75,6 +80,19 @@ pub(crate) enum Exit {
     /// What was compared differs.
     Differs = 40,
 
+    /// The public log does not have the token's decision, or not yet.
+    NotLogged = 50,
+    /// A proof, checkpoint, tile or entry of the public log does not hold.
+    NotProved = 51,
+    /// The log has signed two states, neither of which is the beginning of the other.
+    Fork = 52,
+    /// The log shows fewer entries than it had.
+    Rollback = 53,
+    /// The log goes on under another origin and key.
+    NewOrigin = 54,
+    /// The log lacks what it must have had for a day.
+    LateLog = 55,
+
     /// A person pressed Ctrl-C.
     Interrupted = 130,
 }
@@ -92,6 +110,8 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     message: String,
     notes: Vec<(&'static str, String)>,
+    /// Lines of a file that show the place, ready to print.
+    excerpt: Option<String>,
     answer: Option<String>,
 }
 
@@ -100,7 +120,7 @@ const LABEL_WIDTH: usize = 16;
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), notes: Vec::new(), answer: None }
+        Self { exit, message: message.into(), notes: Vec::new(), excerpt: None, answer: None }
     }
 
     /// A person has ended the command: nothing more is printed.
@@ -111,6 +131,11 @@ impl Failure {
     /// The same failure with another exit code.
     pub(crate) fn of_kind(self, exit: Exit) -> Self {
         Self { exit, ..self }
+    }
+
+    /// The same failure with the lines of a file that show the place. They must be fit to print.
+    pub(crate) fn excerpt(self, lines: String) -> Self {
+        Self { excerpt: Some(lines), ..self }
     }
 
     /// The same failure with one more fact. Advice comes after all of them.
@@ -166,6 +191,7 @@ impl Failure {
     /// Text for standard error, with styles.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("{ERROR}error:{ERROR:#} {}\n", printable(&self.message));
+        text.extend(self.excerpt.as_deref());
         for (label, value) in &self.notes {
             let _ = writeln!(text, "  {BOLD}{label:<LABEL_WIDTH$}{BOLD:#}{}", printable(value));
         }

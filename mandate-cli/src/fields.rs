@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use crate::exit::{Exit, Failure};
+
 type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 /// The value at `path`, names separated by full stops. `null` counts as absent.
@@ -35,24 +37,45 @@ pub(crate) fn items<'a>(json: &'a str, path: &str) -> Option<Vec<&'a str>> {
     Some(items.into_iter().map(RawValue::get).collect())
 }
 
-/// The members, by the first name of their paths, that some objects of the service have and others lack.
-const OPTIONAL: [&str; 30] = [
+/// The members, by the first name of their paths, that some objects have and others of the same kind lack.
+const OPTIONAL: [&str; 54] = [
     "agent",
     "arbiter",
+    "before",
+    "change",
+    "claims",
+    "compared",
+    "continues",
+    "current",
     "data",
     "decision",
     "deliveries",
     "denials",
+    "environment",
+    "error",
     "escrow",
+    "event",
+    "file",
+    "finding",
+    "first",
     "governed_until",
+    "governing",
+    "id",
     "incomplete_since",
+    "inconsistent",
     "issuer",
+    "last_30_days",
     "limits",
+    "line",
     "mandate",
     "mode",
+    "month",
     "name",
+    "next",
     "next_cursor",
+    "not_compared",
     "per_month",
+    "pinned_at",
     "reason",
     "remaining",
     "replaced_by",
@@ -64,10 +87,144 @@ const OPTIONAL: [&str; 30] = [
     "settlement",
     "sha256",
     "status",
+    "summary",
     "supersedes",
+    "terms",
+    "type",
     "verdict_token",
     "webhook",
 ];
+
+/// The members of the service's objects.
+const OF_SERVICE: [&str; 98] = [
+    "action",
+    "agent",
+    "agent_key",
+    "allow",
+    "amount",
+    "arbiter",
+    "at",
+    "attempts",
+    "basis",
+    "buyer",
+    "categories",
+    "category",
+    "code",
+    "condition",
+    "contract",
+    "created_at",
+    "currency",
+    "data",
+    "decided_at",
+    "decision",
+    "deliveries",
+    "denials",
+    "deny_category",
+    "deny_expired",
+    "deny_limit",
+    "deny_no_mandate",
+    "deny_revoked",
+    "deny_velocity",
+    "disputed",
+    "error",
+    "escrow",
+    "event",
+    "events",
+    "exp",
+    "expires",
+    "expires_at",
+    "export",
+    "format",
+    "governed_until",
+    "governs_from",
+    "has_more",
+    "history",
+    "iat",
+    "id",
+    "incomplete_since",
+    "instruction",
+    "iss",
+    "jti",
+    "keys",
+    "limits",
+    "mandate",
+    "message",
+    "mode",
+    "month",
+    "name",
+    "next_attempt_at",
+    "next_cursor",
+    "nonce",
+    "note",
+    "per_month",
+    "per_transaction",
+    "policy_version",
+    "principal",
+    "reason",
+    "recent_requests",
+    "recipient",
+    "refund_after",
+    "remaining",
+    "replaced_by",
+    "request",
+    "request_id",
+    "requests",
+    "required_above",
+    "resolved_after",
+    "resolved_at",
+    "review",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "rows",
+    "seller",
+    "sequence",
+    "settlement",
+    "sha256",
+    "since",
+    "spent",
+    "state",
+    "status",
+    "supersedes",
+    "to",
+    "type",
+    "until",
+    "url",
+    "verdict",
+    "verdict_token",
+    "verdicts",
+    "waits_for",
+    "webhook",
+];
+
+/// Refuses the name of a field that no object of the service has: before anything is sent that changes something.
+pub(crate) fn must_be_of_service(paths: &[String]) -> Result<(), Failure> {
+    must_be_among(paths, &OF_SERVICE)
+}
+
+/// Refuses the name of a field that is not among those that a document may have.
+pub(crate) fn must_be_among(paths: &[String], known: &[&str]) -> Result<(), Failure> {
+    let head = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
+    let unknown = paths.iter().find(|path| !path.is_empty() && !known.contains(&head(path).as_str()));
+    match unknown {
+        None => Ok(()),
+        Some(path) => Err(no_field(path).note("fields", known.join(", "))),
+    }
+}
+
+/// The failure for the name of a field that is nowhere.
+pub(crate) fn no_field(path: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("there is no field `{path}`"))
+}
+
+/// The names beside which `path` was looked for in an object, as they are given: `request.amount`.
+pub(crate) fn siblings(json: &str, path: &str) -> Vec<String> {
+    let parent = path.rsplit_once('.').and_then(|(parent, _)| Some((parent, at(json, parent)?)));
+    match parent {
+        Some((parent, object)) => names(object).into_iter().map(|name| format!("{parent}.{name}")).collect(),
+        None => names(json),
+    }
+}
 
 /// The first of `paths` that is in none of `objects`, and is not optional.
 pub(crate) fn unknown<'a>(objects: &[&str], paths: &'a [String]) -> Option<&'a str> {
@@ -132,6 +289,36 @@ mod tests {
         assert_eq!(named(&["jti", "request.amount", "none", "review.id", "verdict_token"]), None);
         assert_eq!(named(&["jti", "nosuch"]).as_deref(), Some("nosuch"));
         assert_eq!(named(&["request.nosuch"]).as_deref(), Some("request.nosuch"));
+    }
+
+    #[test]
+    fn the_service_s_fields_are_those_of_its_reference() {
+        let reference = include_str!("../../docs/openapi.yaml");
+        let mut named = std::collections::BTreeSet::new();
+        let mut depth = None;
+        for line in reference.lines() {
+            let indent = line.chars().take_while(|c| *c == ' ').count();
+            if depth.is_some_and(|depth| indent <= depth) {
+                depth = None;
+            }
+            match (depth, line.trim_end().strip_suffix(':')) {
+                (None, Some(name)) if name.trim() == "properties" => depth = Some(indent),
+                (Some(depth), Some(name)) if indent == depth + 2 => {
+                    named.insert(name.trim());
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(named.into_iter().collect::<Vec<_>>(), OF_SERVICE);
+    }
+
+    #[test]
+    fn names_are_told_where_they_were_looked_for() {
+        assert_eq!(siblings(DECISION, "request.nosuch"), ["request.agent", "request.amount"]);
+        assert_eq!(siblings(DECISION, "no.such").len(), 4);
+        assert!(must_be_of_service(&["request.nosuch".to_owned()]).is_ok());
+        let refused = must_be_of_service(&["nosuch".to_owned()]).unwrap_err();
+        assert!(refused.render().contains("there is no field `nosuch`"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(crate) struct Global {
     #[arg(
         long,
         global = true,
+        hide_short_help = true,
         value_name = "FIELDS",
         num_args = 0..=1,
         require_equals = true,
@@ -21,23 +22,46 @@ pub(crate) struct Global {
     pub(crate) json: Option<Vec<String>>,
 
     /// Filter the JSON output with this jq expression
-    #[arg(long, global = true, value_name = "EXPR", display_order = 101)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "EXPR", display_order = 101)]
     pub(crate) jq: Option<String>,
 
     /// The output format [default: table]
-    #[arg(long, global = true, value_name = "FORMAT", value_enum, display_order = 102)]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "FORMAT",
+        value_enum,
+        display_order = 102
+    )]
     pub(crate) format: Option<Format>,
 
+    /// How tables show times [default: relative on a terminal, full elsewhere]
+    #[arg(long, global = true, hide_short_help = true, value_name = "HOW", value_enum, display_order = 102)]
+    pub(crate) time: Option<Times>,
+
     /// Use this profile; overrides environment variables [env: MANDATE_PROFILE]
-    #[arg(long, global = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
     pub(crate) profile: Option<String>,
 
     /// Confirm a change in a live environment; needed without a terminal
-    #[arg(long, global = true, display_order = 104)]
+    #[arg(long, global = true, hide_short_help = true, display_order = 104)]
     pub(crate) yes: bool,
 
+    /// Show each request and its answer on standard error, with keys masked
+    #[arg(long, global = true, hide_short_help = true, display_order = 105)]
+    pub(crate) verbose: bool,
+
     /// When to use colour
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, display_order = 105)]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        display_order = 106
+    )]
     pub(crate) color: Colour,
 }
 
@@ -50,6 +74,17 @@ pub(crate) enum Format {
     Json,
     /// One JSON document per line, printed as soon as it is available
     Ndjson,
+    /// Comma-separated values, with a header: for `decision list`, `usage` and `report`
+    Csv,
+}
+
+/// How times are shown in tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Times {
+    /// As "2 min ago"
+    Relative,
+    /// As RFC 3339, to the millisecond
+    Full,
 }
 
 /// When colour is used.

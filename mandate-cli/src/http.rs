@@ -2,6 +2,7 @@
 
 mod error;
 mod transport;
+mod verbose;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use mandate_core::Timestamp;
 
 pub(crate) use self::error::Error;
 pub(crate) use self::transport::{REQUEST_TIMEOUT, Response, Transport, send};
+pub(crate) use self::verbose::be_verbose;
 use crate::environment::variable;
 use crate::exit::Failure;
 use crate::proxy::UsableProxy;
@@ -50,6 +52,10 @@ impl FromStr for Address {
         Ok(Self { text: text.trim_end_matches('/').to_owned(), plain })
     }
 }
+
+/// What to do where nothing speaks TLS.
+pub(crate) const NO_TLS: &str =
+    "the server there does not speak TLS: check scheme and port; http:// is for a service on this machine";
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

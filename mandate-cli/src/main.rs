@@ -4,6 +4,7 @@ mod args;
 mod client;
 mod command;
 mod credential;
+mod csv_rows;
 mod directory;
 mod environment;
 mod exit;
@@ -11,17 +12,23 @@ mod export;
 mod fields;
 mod forward;
 mod global;
+mod governed;
+mod help;
 mod http;
 mod input;
 mod jq;
 mod key_set;
 mod lines;
+mod mistake;
+mod named;
 mod nonce_store;
 mod output;
+mod pager;
 mod parallel;
 mod profile;
 mod prompt;
 mod proxy;
+mod public_log;
 mod receiver;
 mod recording;
 mod resource;
@@ -31,17 +38,20 @@ mod table;
 mod tail;
 mod usage;
 mod value;
+mod when;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap_complete::CompleteEnv;
 
-use crate::args::Args;
+use crate::command::COMPLETING;
 use crate::global::Colour;
 use crate::output::{Output, say};
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    // A shell that asks for completions gets them here, and the program ends.
+    CompleteEnv::with_factory(help::line).var(COMPLETING).complete();
+    let args = match help::parsed() {
         Ok(args) => args,
         Err(error) => return usage::end(error).into(),
     };
@@ -49,6 +59,9 @@ fn main() -> ExitCode {
         Colour::Auto => {}
         Colour::Always => anstream::ColorChoice::Always.write_global(),
         Colour::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    if args.global.verbose {
+        http::be_verbose();
     }
     let mut output = match Output::new(&args.global) {
         Ok(output) => output,

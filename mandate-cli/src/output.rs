@@ -12,11 +12,14 @@ use mandate_core::json::one_line;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::csv_rows::{Column, header, row};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::{Format, Global};
 use crate::jq::Filter;
+use crate::pager::Pages;
 use crate::style::{CAUTION, printable, style_of};
+use crate::table::{Field, Look, Tabular};
 
 /// Columns of a line's label.
 const LABEL_WIDTH: usize = 13;
@@ -30,6 +33,10 @@ pub(crate) struct Output {
     /// The fields to print. Empty: all.
     fields: Vec<String>,
     filter: Option<Filter>,
+    /// The columns of CSV.
+    columns: Vec<Column>,
+    look: Look,
+    pages: Pages,
     closed: bool,
     failure: Option<io::Error>,
     notes: Vec<(&'static str, String)>,
@@ -40,9 +47,13 @@ impl Output {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
         let json = global.json.is_some() || global.jq.is_some();
         let format = match global.format {
-            Some(Format::Table) if json => {
-                return Err(Failure::new(Exit::Usage, "--format table is not JSON; --json and --jq are")
-                    .next("leave one of them out"));
+            Some(format @ (Format::Table | Format::Csv)) if json => {
+                let name = if format == Format::Csv { "csv" } else { "table" };
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format!("--format {name} is not JSON; --json and --jq are"),
+                )
+                .next("leave one of them out"));
             }
             Some(format) => format,
             None if json => Format::Json,
@@ -51,12 +62,41 @@ impl Output {
         let fields = global.json.iter().flatten().filter(|name| !name.is_empty()).cloned().collect();
         let filter = global.jq.as_deref().map(Filter::compile).transpose()?;
         let is_chosen = global.format.is_some();
-        Ok(Self { format, is_chosen, fields, filter, closed: false, failure: None, notes: Vec::new() })
+        Ok(Self {
+            format,
+            is_chosen,
+            fields,
+            filter,
+            columns: Vec::new(),
+            look: Look::new(global.time),
+            pages: Pages::Off,
+            closed: false,
+            failure: None,
+            notes: Vec::new(),
+        })
     }
 
     /// How results are printed.
     pub(crate) fn format(&self) -> Format {
         self.format
+    }
+
+    /// How tables are seen.
+    pub(crate) fn look(&self) -> Look {
+        self.look
+    }
+
+    /// What follows is a list. A table that is longer than the terminal goes to a pager.
+    pub(crate) fn begin_pages(&mut self) {
+        if self.format == Format::Table {
+            self.pages = Pages::begin();
+        }
+    }
+
+    /// The list has ended: waits until the pager was left.
+    pub(crate) fn end_pages(&mut self) {
+        let rest = self.pages.end();
+        self.write(&rest);
     }
 
     /// What follows has no end: in a pipe, and with JSON, each object is printed on a line.
@@ -82,7 +122,28 @@ impl Output {
 
     /// Whether JSON was asked for.
     pub(crate) fn is_json(&self) -> bool {
-        self.format != Format::Table
+        !matches!(self.format, Format::Table | Format::Csv)
+    }
+
+    /// Whether CSV was asked for.
+    pub(crate) fn is_csv(&self) -> bool {
+        self.format == Format::Csv
+    }
+
+    /// Prints the header of these columns, if CSV was asked for. Rows of them follow.
+    pub(crate) fn begin_csv(&mut self, columns: Vec<Column>) -> Result<(), Failure> {
+        if self.is_csv() {
+            self.text(&header(&columns)?);
+            self.columns = columns;
+        }
+        Ok(())
+    }
+
+    /// Prints an object as a row of CSV.
+    pub(crate) fn csv_row(&mut self, json: &str) -> Result<(), Failure> {
+        let line = row(&self.columns, json)?;
+        self.text(&line);
+        Ok(())
     }
 
     /// Whether there is a jq expression.
@@ -119,7 +180,10 @@ impl Output {
     /// A value as one line of JSON, after fields and expression were applied.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
-            Ok(text) => self.document(&text),
+            Ok(text) => {
+                self.must_have_fields(&[&text])?;
+                self.document(&text)
+            }
             Err(e) => {
                 self.failure = Some(e.into());
                 Ok(())
@@ -138,14 +202,21 @@ impl Output {
         self.document(body)
     }
 
-    /// Refuses the name of a field that none of these objects has or may have. Without an object nothing is known.
+    /// Refuses the name of a field that none of these objects has or may have; without an object, one that none of the service
+    /// has.
     pub(crate) fn must_have_fields(&self, objects: &[&str]) -> Result<(), Failure> {
-        let Some(first) = objects.first() else { return Ok(()) };
+        let Some(first) = objects.first() else { return fields::must_be_of_service(&self.fields) };
         match fields::unknown(objects, &self.fields) {
             None => Ok(()),
-            Some(name) => Err(Failure::new(Exit::Usage, format!("there is no field `{name}`"))
-                .note("fields", fields::names(first).join(", "))),
+            Some(name) => {
+                Err(fields::no_field(name).note("fields", fields::siblings(first, name).join(", ")))
+            }
         }
+    }
+
+    /// Refuses the name of a field that is not among these: before a command does what cannot be repeated.
+    pub(crate) fn must_be_among(&self, known: &[&str]) -> Result<(), Failure> {
+        fields::must_be_among(&self.fields, known)
     }
 
     fn document(&mut self, body: &str) -> Result<(), Failure> {
@@ -175,9 +246,29 @@ impl Output {
         if self.fields.is_empty() { Cow::Borrowed(body) } else { fields::select(body, &self.fields).into() }
     }
 
+    /// A whole table. Which columns are hidden is said beside it.
+    pub(crate) fn table<'a>(&mut self, columns: &'static [Field], rows: impl Iterator<Item = &'a str>) {
+        let mut table = Tabular::new(columns, self.look);
+        self.text(&table.page(rows));
+        if let Some(note) = table.hidden() {
+            say(&format!("note: {note}\n"));
+        }
+    }
+
     /// Text as it is, for standard output.
     pub(crate) fn text(&mut self, text: &str) {
-        if self.closed || self.failure.is_some() {
+        if self.is_over() {
+            return;
+        }
+        match self.pages.take(text) {
+            Ok(text) => self.write(&text),
+            // The pager was left.
+            Err(_) => self.closed = true,
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.is_over() || text.is_empty() {
             return;
         }
         let mut out = anstream::stdout().lock();
@@ -190,6 +281,7 @@ impl Output {
 
     /// Reports a failure. With JSON output, the service's answer also goes to standard output.
     pub(crate) fn failure(&mut self, failure: &Failure) -> Exit {
+        self.end_pages();
         if let Some(answer) = failure.answer().filter(|_| self.is_json()) {
             self.text(&self.ended(answer));
         }
@@ -200,7 +292,8 @@ impl Output {
     }
 
     /// Ends the run. Lost output is reported, and turns a success into a failure.
-    pub(crate) fn finish(self, exit: Exit) -> Exit {
+    pub(crate) fn finish(mut self, exit: Exit) -> Exit {
+        self.end_pages();
         let Some(e) = self.failure else { return exit };
         let failure = Failure::new(Exit::Io, format!("standard output cannot be written: {e}"));
         let notes = self.notes.into_iter();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{IsTerminal as _, stderr, stdin};
 
-use inquire::{Confirm, InquireError, Password, PasswordDisplayMode, Text};
+use inquire::{Confirm, InquireError, Password, PasswordDisplayMode, Select, Text};
 use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
@@ -33,6 +33,12 @@ pub(crate) fn text(question: &str, default: Option<&str>) -> Result<String, Fail
     let prompt = Text::new(question);
     let prompt = default.into_iter().fold(prompt, Text::with_default);
     prompt.prompt().map_err(|e| unanswered(&e))
+}
+
+/// Asks for one of these lines, which typing narrows. Returns its number, from 0.
+pub(crate) fn choose(question: &str, lines: Vec<String>) -> Result<usize, Failure> {
+    let chosen = Select::new(question, lines).raw_prompt().map_err(|e| unanswered(&e))?;
+    Ok(chosen.index)
 }
 
 /// Asks for a text that is not shown.

@@ -9,6 +9,7 @@ use crate::credential::Class;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::{Format, Global};
+use crate::named::{Given, Named, to_read};
 use crate::output::{Output, say};
 use crate::service::Service;
 use crate::table::{Field, Tabular};
@@ -58,21 +59,32 @@ impl Resource {
             let items = fields::items(body, path).unwrap_or_default();
             if !items.is_empty() {
                 output.text("\n");
-                output.text(&Tabular::new(columns).page(items.into_iter()));
+                output.table(columns, items.into_iter());
             }
         }
         Ok(Exit::Success)
     }
 
-    /// Gets and shows the object with this `id`.
-    pub(crate) fn get(
+    /// Gets and shows the object that was named, or that a person chooses.
+    pub(crate) fn get<T: Named>(
         &self,
         service: &Service,
-        id: &impl Display,
+        id: Option<&Given<T>>,
         global: &Global,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let client = Client::new(service, global, self.class)?;
+        let id = to_read(id, &client)?;
+        self.get_from(&client, &id, output)
+    }
+
+    /// Gets and shows the object with this id.
+    pub(crate) fn get_from(
+        &self,
+        client: &Client,
+        id: &impl Display,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
         let body = client.get(&format!("{}/{id}", self.path), &[])?;
         self.show(&body, output)
     }
@@ -90,6 +102,43 @@ impl Resource {
         self.show(&body, output).map_err(|failure| client.made(failure))
     }
 
+    /// Lists the objects of which a filter has any of several values: a list for each, put together by their ids.
+    fn list_any(
+        &self,
+        client: &Client,
+        filters: &[(&'static str, String)],
+        (name, values): AnyOf<'_>,
+        paging: &Paging,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let (mut items, mut has_more) = (Vec::new(), false);
+        for value in values {
+            let filters = [filters, &[(name, value.clone())]].concat();
+            let mut walk = Walk::new(client, self.path, self.id, filters, paging);
+            while let Some(page) = walk.page()? {
+                items.extend(page);
+            }
+            has_more |= walk.has_more();
+        }
+        let id = |item: &RawValue| fields::text(item.get(), self.id.unwrap_or_default());
+        items.sort_by_cached_key(|item| std::cmp::Reverse(id(item)));
+        let wanted =
+            if paging.all { items.len() } else { usize::try_from(paging.limit).unwrap_or(usize::MAX) };
+        has_more |= items.len() > wanted;
+        items.truncate(wanted);
+        output.begin_pages();
+        let mut listing = Listing::new(self.columns, output);
+        listing.page(&items)?;
+        if items.is_empty() {
+            must_be_agent(client, filters)?;
+        }
+        let shown = listing.end()?;
+        if has_more && !output.is_json() {
+            say_more(shown);
+        }
+        Ok(Exit::Success)
+    }
+
     /// Lists the objects that match the filters, as many as are wanted.
     pub(crate) fn list(
         &self,
@@ -100,6 +149,7 @@ impl Resource {
     ) -> Result<Exit, Failure> {
         let filters = given(filters);
         let mut walk = Walk::new(client, self.path, self.id, filters, paging);
+        output.begin_pages();
         let mut listing = Listing::new(self.columns, output);
         while let Some(page) = walk.page()? {
             if !listing.page(&page)? {
@@ -111,11 +161,14 @@ impl Resource {
         }
         let shown = listing.end()?;
         if walk.has_more() && !output.is_json() {
-            say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
+            say_more(shown);
         }
         Ok(Exit::Success)
     }
 }
+
+/// A filter of which a list takes one value, and the values of which each will do. Without any the filter is not used.
+pub(crate) type AnyOf<'a> = (&'static str, &'a [String]);
 
 /// The options of a command that lists objects.
 #[derive(Debug, clap::Args)]
@@ -138,6 +191,26 @@ impl ListOptions {
         let client = Client::new(&self.service, global, resource.class)?;
         resource.list(&client, filters, &self.paging, output)
     }
+
+    /// The same for objects of which the filter `any` has one of its values.
+    pub(crate) fn run_any(
+        &self,
+        resource: &Resource,
+        filters: Vec<Filter>,
+        any: AnyOf<'_>,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        if any.1.is_empty() {
+            return self.run(resource, filters, global, output);
+        }
+        let client = Client::new(&self.service, global, resource.class)?;
+        resource.list_any(&client, &given(filters), any, &self.paging, output)
+    }
+}
+
+fn say_more(shown: usize) {
+    say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
 }
 
 /// Fails if the filter on an agent names none that this key sees: a list of nothing would hide a misspelt name.
@@ -169,7 +242,8 @@ pub(crate) struct Listing<'a> {
 
 impl<'a> Listing<'a> {
     pub(crate) fn new(columns: &'static [Field], output: &'a mut Output) -> Self {
-        Self { output, table: Tabular::new(columns), kept: Vec::new(), shown: 0 }
+        let table = Tabular::new(columns, output.look());
+        Self { output, table, kept: Vec::new(), shown: 0 }
     }
 
     /// Prints a page. False if standard output is closed.
@@ -186,6 +260,11 @@ impl<'a> Listing<'a> {
             Format::Ndjson => {
                 for item in items {
                     self.output.body(item.get())?;
+                }
+            }
+            Format::Csv => {
+                for item in items {
+                    self.output.csv_row(item.get())?;
                 }
             }
             Format::Json if self.output.has_filter() => self.kept.extend(items.iter().cloned()),
@@ -217,7 +296,11 @@ impl<'a> Listing<'a> {
             }
             Format::Json => self.output.text(if self.shown == 0 { "[]\n" } else { "]\n" }),
             Format::Table if self.shown == 0 => say("note: the list is empty\n"),
-            Format::Table | Format::Ndjson => {}
+            Format::Table | Format::Ndjson | Format::Csv => {}
+        }
+        self.output.end_pages();
+        if let Some(note) = self.table.hidden() {
+            say(&format!("note: {note}\n"));
         }
         Ok(self.shown)
     }

@@ -1,22 +1,34 @@
 //! Tables for people: as wide as the terminal, or plain text in pipes.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stdout};
 
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use mandate_core::{EnvironmentKind, Timestamp};
 
-use crate::environment::variable;
+use crate::environment::{now, variable};
 use crate::fields;
+use crate::global::Times;
 use crate::style::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
+use crate::when::relative;
 
 /// The text of an absent value.
 const ABSENT: &str = "-";
 /// The text of an absent cap or threshold, which means that there is none.
 pub(crate) const NO_LIMIT: &str = "no limit";
 pub(crate) const NONE: &str = "none";
-/// The narrowest column of running text, unless its content is narrower. Otherwise the last columns are left
-/// out.
-const MIN_WIDTH: u16 = 12;
+/// The narrowest column of running text, unless its content is narrower. Otherwise columns are hidden.
+const MIN_WIDTH: u16 = 8;
+/// The narrowest column of recipients, who are named by their kind first: `vendor:acme`.
+pub(crate) const RECIPIENT_WIDTH: u16 = 11;
+/// The narrowest column of verdicts, which still tells a denial from a payment: `deny_l…`.
+pub(crate) const VERDICT_WIDTH: u16 = 7;
+/// What comes before an agent's name in its id.
+const AGENT_PREFIX: &str = "agt_";
+/// The fewest characters of an id's first part: its prefix, and its millisecond.
+const SHORT_ID: usize = 14;
+/// The columns of a terminal that does not say.
+const USUAL_WIDTH: u16 = 80;
 /// The space between two columns.
 const GAP: u16 = 2;
 
@@ -32,6 +44,10 @@ pub(crate) struct Field {
     pub(crate) kind: Kind,
     /// The text if it is absent.
     absent: Option<&'static str>,
+    /// Where not all columns fit, those with the greatest number are hidden first, and those with 0 last.
+    spare: u8,
+    /// The narrowest it is shown, if its content is wider and may be shortened.
+    least: u16,
 }
 
 /// The kind of text of a value.
@@ -39,10 +55,16 @@ pub(crate) struct Field {
 pub(crate) enum Kind {
     /// It may be shortened.
     Text,
-    /// It is useless when shortened, such as an id.
+    /// It is useless when shortened, such as an amount.
     Whole,
+    /// An id. In tables for people, only its first characters are shown.
+    Id,
+    /// An agent's id. In tables for people, only the name is shown, which may be shortened.
+    Agent,
     /// Seconds since the epoch.
     Seconds,
+    /// An instant, RFC 3339.
+    Time,
     /// A state.
     State,
     /// A kind of environment. Production gets a mark.
@@ -51,33 +73,63 @@ pub(crate) enum Kind {
 
 /// A field that may be shortened.
 pub(crate) const fn text(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Text, absent: None }
+    Field { label, path, kind: Kind::Text, absent: None, spare: 0, least: MIN_WIDTH }
 }
 
 /// A field that is shown whole.
 pub(crate) const fn whole(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Whole, absent: None }
+    Field { label, path, kind: Kind::Whole, absent: None, spare: 0, least: MIN_WIDTH }
+}
+
+/// An id.
+pub(crate) const fn id(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Id, absent: None, spare: 0, least: MIN_WIDTH }
+}
+
+/// An agent.
+pub(crate) const fn agent(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Agent, absent: None, spare: 0, least: MIN_WIDTH }
+}
+
+/// An instant.
+pub(crate) const fn time(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Time, absent: None, spare: 0, least: MIN_WIDTH }
 }
 
 /// A time in seconds.
 pub(crate) const fn seconds(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Seconds, absent: None }
+    Field { label, path, kind: Kind::Seconds, absent: None, spare: 0, least: MIN_WIDTH }
 }
 
 /// A state.
 pub(crate) const fn state(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::State, absent: None }
+    Field { label, path, kind: Kind::State, absent: None, spare: 0, least: MIN_WIDTH }
 }
 
 /// A kind of environment.
 pub(crate) const fn environment(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Environment, absent: None }
+    Field { label, path, kind: Kind::Environment, absent: None, spare: 0, least: MIN_WIDTH }
 }
 
 impl Field {
     /// The same, with a text for an absent value.
     pub(crate) const fn or(self, absent: &'static str) -> Self {
         Self { absent: Some(absent), ..self }
+    }
+
+    /// The same, hidden before the columns with a lesser number where not all fit.
+    pub(crate) const fn spare(self, spare: u8) -> Self {
+        Self { spare, ..self }
+    }
+
+    /// The same, never shown narrower than this.
+    pub(crate) const fn least(self, least: u16) -> Self {
+        Self { least, ..self }
+    }
+
+    /// Whether it may be shortened: texts, and states that say how far.
+    fn is_text(&self) -> bool {
+        matches!(self.kind, Kind::Text | Kind::Agent) || (self.kind == Kind::State && self.least < MIN_WIDTH)
     }
 
     /// Whether it is a word with a colour.
@@ -98,10 +150,60 @@ impl Field {
         Some(printable(&value).into_owned())
     }
 
-    fn cell(&self, json: &str) -> Cell {
-        let value = self.value(json).unwrap_or_else(|| ABSENT.to_owned());
-        let colour = if self.is_state() { colour(&value) } else { None };
-        colour.into_iter().fold(Cell::new(value), Cell::fg)
+    /// The value as a person sees it in a table.
+    fn seen(&self, json: &str, look: Look) -> String {
+        let at = |read: fn(&str) -> Option<Timestamp>| {
+            Some(relative(read(&fields::text(json, self.path)?)?, look.now?))
+        };
+        let told = match self.kind {
+            Kind::Seconds => at(|text| text.parse().ok().map(Timestamp::from_seconds)),
+            Kind::Time => at(|text| Timestamp::parse(text).ok()),
+            _ => None,
+        };
+        let value = told.or_else(|| self.value(json)).unwrap_or_else(|| ABSENT.to_owned());
+        match value.strip_prefix(AGENT_PREFIX) {
+            Some(name) if self.kind == Kind::Agent && look.width.is_some() => name.to_owned(),
+            _ => value,
+        }
+    }
+}
+
+/// How a table is seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Look {
+    /// The columns of the terminal. None: nothing is shortened or hidden.
+    width: Option<u16>,
+    /// The time that others are relative to. None: they are shown in full.
+    now: Option<Timestamp>,
+}
+
+impl Look {
+    /// As the options and the terminal say.
+    pub(crate) fn new(times: Option<Times>) -> Self {
+        let width = width();
+        let is_relative = times.map_or(width.is_some(), |times| times == Times::Relative);
+        Self { width, now: is_relative.then(now) }
+    }
+
+    /// On the terminal of a question that takes `mark` columns itself.
+    pub(crate) fn of_question(mark: u16) -> Self {
+        let columns = ratatui::crossterm::terminal::size().map_or(0, |(columns, _)| columns);
+        let width = Some(columns).filter(|columns| *columns > 0).unwrap_or(USUAL_WIDTH);
+        Self { width: Some(width.saturating_sub(mark)), now: Some(now()) }
+    }
+}
+
+/// The first characters of each id, as many as tell them apart.
+fn shortened(ids: &mut [String]) {
+    let cut = |id: &str, length: usize| id.get(..length).unwrap_or(id).to_owned();
+    let is_enough = |length: usize| {
+        let distinct: BTreeSet<&String> = ids.iter().collect();
+        ids.iter().map(|id| cut(id, length)).collect::<BTreeSet<_>>().len() == distinct.len()
+    };
+    let longest = ids.iter().map(String::len).max().unwrap_or(0);
+    let length = (SHORT_ID..longest).find(|length| is_enough(*length)).unwrap_or(longest);
+    for id in ids {
+        *id = cut(id, length);
     }
 }
 
@@ -116,26 +218,30 @@ fn colour(state: &str) -> Option<Color> {
 #[derive(Debug)]
 pub(crate) struct Tabular {
     columns: &'static [Field],
+    look: Look,
     /// The column widths so far, so that the next pages align.
     widths: Vec<u16>,
+    /// Whether each column is shown. Decided on the first page.
+    shown: Vec<bool>,
 }
 
 impl Tabular {
-    pub(crate) fn new(columns: &'static [Field]) -> Self {
-        Self { columns, widths: Vec::new() }
+    pub(crate) fn new(columns: &'static [Field], look: Look) -> Self {
+        Self { columns, look, widths: Vec::new(), shown: Vec::new() }
     }
 
     /// The lines of a page.
     pub(crate) fn page<'a>(&mut self, rows: impl Iterator<Item = &'a str>) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).enforce_styling();
-        if let Some(width) = width() {
-            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        if let Some(width) = self.look.width {
+            // The space behind the last column is not printed.
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(GAP));
         }
         table.set_truncation_indicator("…");
         table.set_header(one_line(self.columns.iter().map(|column| Cell::new(column.label))));
-        for json in rows {
-            table.add_row(one_line(self.columns.iter().map(|column| column.cell(json))));
+        for row in self.cells(rows) {
+            table.add_row(one_line(row.into_iter()));
         }
         let is_first = self.widths.is_empty();
         let widths = table.column_max_content_widths();
@@ -144,22 +250,93 @@ impl Tabular {
             .enumerate()
             .map(|(at, now)| self.widths.get(at).map_or(*now, |b| *b.max(now)))
             .collect();
-        let mut left = width().unwrap_or(u16::MAX);
-        for (at, (column, width)) in self.columns.iter().zip(&self.widths).enumerate() {
-            let Some(shown) = table.column_mut(at) else { continue };
-            shown.set_padding((0, GAP));
-            let whole = width.saturating_add(GAP);
-            let least = if column.kind == Kind::Text { whole.min(MIN_WIDTH) } else { whole };
-            shown.set_constraint(match left.checked_sub(least) {
-                None if at > 0 => ColumnConstraint::Hidden,
-                _ if column.kind == Kind::Text => ColumnConstraint::LowerBoundary(Width::Fixed(least)),
-                _ => ColumnConstraint::Absolute(Width::Fixed(whole)),
+        if is_first {
+            self.shown = self.fitting();
+        }
+        for (at, width) in self.arranged().into_iter().enumerate() {
+            let Some(column) = table.column_mut(at) else { continue };
+            column.set_padding((0, GAP));
+            column.set_constraint(match width {
+                Some(width) => ColumnConstraint::Absolute(Width::Fixed(width.saturating_add(GAP))),
+                None => ColumnConstraint::Hidden,
             });
-            // After a column that is left out, no other follows.
-            left = left.saturating_sub(least);
         }
         let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         lines.into_iter().skip(usize::from(!is_first)).collect()
+    }
+
+    /// The cells of each row.
+    fn cells<'a>(&self, rows: impl Iterator<Item = &'a str>) -> Vec<Vec<Cell>> {
+        let rows: Vec<&str> = rows.collect();
+        let mut cells: Vec<Vec<Cell>> = rows.iter().map(|_| Vec::new()).collect();
+        for column in self.columns {
+            let mut values: Vec<String> = rows.iter().map(|json| column.seen(json, self.look)).collect();
+            if column.kind == Kind::Id && self.look.width.is_some() {
+                shortened(&mut values);
+            }
+            for (row, value) in cells.iter_mut().zip(values) {
+                let colour = if column.is_state() { colour(&value) } else { None };
+                row.push(colour.into_iter().fold(Cell::new(value), Cell::fg));
+            }
+        }
+        cells
+    }
+
+    /// How narrow each column may be.
+    fn least(&self) -> Vec<u16> {
+        let columns = self.columns.iter().zip(&self.widths);
+        columns
+            .map(|(column, width)| if column.is_text() { *width.min(&column.least) } else { *width })
+            .collect()
+    }
+
+    /// The width of each column that is shown. What is left goes to the narrowest of the texts that are cut.
+    fn arranged(&self) -> Vec<Option<u16>> {
+        let Some(room) = self.look.width.map(|width| width.saturating_add(GAP)) else {
+            return self.widths.iter().map(|width| Some(*width)).collect();
+        };
+        let shown = self.least().into_iter().zip(&self.shown);
+        let mut widths: Vec<Option<u16>> = shown.map(|(width, shown)| shown.then_some(width)).collect();
+        let used: u16 = widths.iter().flatten().map(|width| width.saturating_add(GAP)).sum();
+        for _ in used..room {
+            let cut = widths
+                .iter_mut()
+                .zip(&self.widths)
+                .filter_map(|(width, whole)| width.as_mut().filter(|width| **width < *whole));
+            let Some(narrowest) = cut.min() else { break };
+            *narrowest = narrowest.saturating_add(1);
+        }
+        widths
+    }
+
+    /// Whether each column is shown where texts are as narrow as they may be. The first to be hidden are those that can be
+    /// spared, then those behind; one is always shown.
+    fn fitting(&self) -> Vec<bool> {
+        let least: Vec<u16> = self.least().iter().map(|width| width.saturating_add(GAP)).collect();
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        order.sort_by_key(|at| (self.columns.get(*at).map(|column| column.spare), *at));
+        let mut left = self.look.width.map_or(u16::MAX, |width| width.saturating_add(GAP));
+        let mut shown = vec![false; self.columns.len()];
+        for (nth, at) in order.into_iter().enumerate() {
+            let fits = left.checked_sub(least.get(at).copied().unwrap_or_default());
+            if fits.is_none() && nth > 0 {
+                // After a column that is hidden, no other is shown that is less needed.
+                break;
+            }
+            left = fits.unwrap_or(0);
+            if let Some(shown) = shown.get_mut(at) {
+                *shown = true;
+            }
+        }
+        shown
+    }
+
+    /// What a person has to know who sees not all columns.
+    pub(crate) fn hidden(&self) -> Option<String> {
+        let hidden = self.columns.iter().zip(&self.shown).filter(|(_, shown)| !**shown);
+        let hidden: Vec<&str> = hidden.map(|(column, _)| column.label).collect();
+        let width = self.look.width.filter(|_| !hidden.is_empty())?;
+        Some(format!("hidden at {width} columns: {}; --json has all", hidden.join(", ")))
     }
 }
 
@@ -196,5 +373,54 @@ mod tests {
         assert_eq!(month.value(capped).as_deref(), Some("20.50 USD"));
         assert_eq!(month.value(free), None);
         assert_eq!(month.or(NO_LIMIT).value(free).as_deref(), Some("no limit"));
+    }
+
+    #[test]
+    fn ids_are_cut_where_they_differ() {
+        let mut ids = ["dec_01hf7yat000000000000000007", "dec_01hf7yat010000000000000007"].map(str::to_owned);
+        shortened(&mut ids);
+        assert_eq!(ids, ["dec_01hf7yat00", "dec_01hf7yat01"]);
+        // In one millisecond, and the same id twice.
+        let (one, two) = ("dec_01hf7yat000a00000000000007", "dec_01hf7yat000b00000000000007");
+        let mut ids = [one, two, one].map(str::to_owned);
+        shortened(&mut ids);
+        assert_eq!(ids, ["dec_01hf7yat000a", "dec_01hf7yat000b", "dec_01hf7yat000a"]);
+        let mut absent = ["-", "-"].map(str::to_owned);
+        shortened(&mut absent);
+        assert_eq!(absent, ["-", "-"]);
+    }
+
+    #[test]
+    fn what_can_be_spared_is_hidden_first_and_named() {
+        const COLUMNS: [Field; 3] =
+            [id("ID", "id").spare(2), whole("AMOUNT", "amount"), text("TO", "to").spare(1)];
+        let row =
+            r#"{"id":"dec_01hf7yat000000000000000007","amount":"1234567 USD","to":"vendor:a-long-name"}"#;
+        let page = |width| {
+            let mut table = Tabular::new(&COLUMNS, Look { width: Some(width), now: None });
+            let lines = table.page(std::iter::once(row));
+            assert!(lines.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}: {lines}");
+            (lines.lines().next().map(str::to_owned).unwrap(), table.hidden())
+        };
+        assert_eq!(page(60), ("ID              AMOUNT       TO".to_owned(), None));
+        assert_eq!(page(37).0, "ID              AMOUNT       TO");
+        for (width, head, hidden) in [(36, "AMOUNT       TO", "ID"), (12, "AMOUNT", "ID, TO")] {
+            let (found, said) = page(width);
+            assert!(found.starts_with(head), "{width}: {found}");
+            assert!(said.unwrap().contains(&format!("hidden at {width} columns: {hidden};")), "{width}");
+        }
+        let terminal = Look { width: Some(80), now: Some(Timestamp::from_seconds(120)) };
+        let seen = |field: Field, json: &str| field.seen(json, terminal);
+        assert_eq!(seen(agent("AGENT", "a"), r#"{"a":"agt_buyer"}"#), "buyer");
+        assert_eq!(agent("AGENT", "a").seen(r#"{"a":"agt_buyer"}"#, Look::default()), "agt_buyer");
+        assert_eq!(seen(seconds("AT", "at"), r#"{"at":0}"#), "2 min ago");
+        assert_eq!(seen(time("AT", "at"), r#"{"at":"1970-01-01T00:03:00.000Z"}"#), "in 1 min");
+        let mut whole = Tabular::new(&COLUMNS, Look::default());
+        assert!(
+            whole
+                .page(std::iter::once(row))
+                .contains("dec_01hf7yat000000000000000007  1234567 USD  vendor:a-long-name")
+        );
+        assert_eq!(whole.hidden(), None);
     }
 }

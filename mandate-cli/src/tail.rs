@@ -14,7 +14,7 @@ use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::output::{Output, say};
-use crate::resource::{Filter, Listing, Resource, given, must_be_agent};
+use crate::resource::{AnyOf, Filter, Listing, Resource, given, must_be_agent};
 
 /// How many objects the first request reads.
 const FIRST_LOOK: u32 = 100;
@@ -78,12 +78,14 @@ impl Seen {
 }
 
 impl Following {
-    /// Shows the newest objects of `resource`, and follows if asked to. Ends when standard output is closed.
+    /// Shows the newest objects of `resource`, and follows if asked to. Of a member with several values, all are read,
+    /// and those with another value are left out. Ends when standard output is closed.
     pub(crate) fn run(
         &self,
         client: &Client,
         resource: &Resource,
         filters: Vec<Filter>,
+        any: AnyOf<'_>,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let (id, filters) = (resource.id.unwrap_or_default(), given(filters));
@@ -102,7 +104,7 @@ impl Following {
         if items.is_empty() {
             must_be_agent(client, walk.filters())?;
         }
-        let items = seen.take_new(items, id, Instant::now());
+        let items = having(any, seen.take_new(items, id, Instant::now()));
         let skipped = items.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));
         let mut reading = listing.page(items.get(skipped..).unwrap_or_default())?;
         let mut is_reported = false;
@@ -114,7 +116,7 @@ impl Following {
             match look(client, resource, &filters, seen.anchor.clone()) {
                 Ok(items) => {
                     is_reported = false;
-                    reading = listing.page(&seen.take_new(items, id, Instant::now()))?;
+                    reading = listing.page(&having(any, seen.take_new(items, id, Instant::now())))?;
                     seen.advance(Instant::now());
                 }
                 Err(failure) if failure.can_pass() => {
@@ -128,6 +130,13 @@ impl Following {
         }
         Ok(Exit::Success)
     }
+}
+
+/// The objects that have one of these values.
+fn having((name, values): AnyOf<'_>, mut items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+    let has = |item: &RawValue| fields::text(item.get(), name).is_some_and(|value| values.contains(&value));
+    items.retain(|item| values.is_empty() || has(item));
+    items
 }
 
 /// Whether standard output is closed, which a pipe or terminal shows before anything is written. A file

@@ -2,12 +2,18 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mandate_core::verify::Leeway;
-use mandate_core::{AgentId, AgentName, Amount, EscrowState, EventKind, Invalid, MandateStatus, Timestamp};
+use mandate_core::{
+    AgentId, AgentName, Amount, Day, EscrowState, EventKind, Invalid, MandateStatus, Timestamp,
+};
 
 use crate::input::Source;
 
 /// The longest idempotency key.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// The units of a time before now, in seconds.
+const UNITS: [(&str, i64); 5] =
+    [("s", 1), ("m", 60), ("h", 60 * 60), ("d", DAY_SECONDS), ("w", 7 * DAY_SECONDS)];
 /// The prefixes of the ids of all objects except agents.
 const ID_PREFIXES: [&str; 9] = ["mnd_", "dec_", "rev_", "whk_", "evt_", "esc_", "exp_", "req_", "cur_"];
 
@@ -62,6 +68,31 @@ pub(crate) fn instant(text: &str) -> Result<Timestamp, Invalid> {
     }
 }
 
+/// An instant, or one that is told from now: `24h`, `yesterday`, `today`, or the start of a day, UTC.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    moment_at(text, crate::environment::now())
+}
+
+fn moment_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let ago = |count: &str, seconds: i64| {
+        let count = count.parse::<u32>().ok().map(i64::from)?;
+        Some(now.plus_seconds(-count.saturating_mul(seconds)))
+    };
+    let told = match text {
+        "now" => Some(now),
+        "today" => Some(now.day().start()),
+        "yesterday" => Some(now.plus_seconds(-DAY_SECONDS).day().start()),
+        _ => UNITS.iter().find_map(|(unit, seconds)| ago(text.strip_suffix(unit)?, *seconds)),
+    };
+    let day = || Day::parse(text).map(Day::start).ok();
+    told.or_else(day).map_or_else(
+        || {
+            instant(text).map_err(|e| format!("{e}; a time before now such as 24h, 30m or 7d, `yesterday`, and a day such as 2026-11-22 are accepted, too"))
+        },
+        Ok,
+    )
+}
+
 pub(crate) fn leeway(text: &str) -> Result<Leeway, String> {
     let seconds = text.parse().map_err(|_| "must be whole seconds".to_owned())?;
     Leeway::from_seconds(seconds).map_err(|e| e.to_string())
@@ -84,6 +115,27 @@ mod tests {
     fn times_are_read_in_both_forms() {
         assert_eq!(instant("1772362800").unwrap(), instant("2026-03-01T12:00:00+01:00").unwrap());
         assert!(instant("-1").is_err() && instant("tomorrow").is_err() && instant("1.5").is_err());
+    }
+
+    #[test]
+    fn a_moment_is_told_from_now_or_by_its_day() {
+        let now = Timestamp::parse("2026-11-25T10:30:00Z").unwrap();
+        for (text, at) in [
+            ("24h", "2026-11-24T10:30:00Z"),
+            ("90m", "2026-11-25T09:00:00Z"),
+            ("1w", "2026-11-18T10:30:00Z"),
+            ("0s", "2026-11-25T10:30:00Z"),
+            ("today", "2026-11-25T00:00:00Z"),
+            ("yesterday", "2026-11-24T00:00:00Z"),
+            ("2026-11-22", "2026-11-22T00:00:00Z"),
+            ("2026-11-22T13:00:00+01:00", "2026-11-22T12:00:00Z"),
+            ("1772362800", "2026-03-01T11:00:00Z"),
+        ] {
+            assert_eq!(moment_at(text, now), Ok(Timestamp::parse(at).unwrap()), "{text}");
+        }
+        for text in ["", "h", "-1h", "1.5h", "24 h", "tomorrow", "2026-02-30", "1y"] {
+            assert!(moment_at(text, now).unwrap_err().contains("such as 24h"), "{text}");
+        }
     }
 
     #[test]

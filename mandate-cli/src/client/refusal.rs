@@ -4,7 +4,7 @@ use mandate_core::json::Object;
 
 use super::{Call, Client, Reply};
 use crate::exit::{Exit, Failure};
-use crate::http::Error;
+use crate::http::{Error, NO_TLS};
 
 impl Client {
     /// The failure for an answer other than 2xx.
@@ -83,9 +83,7 @@ impl Client {
             return failure.next(format_args!("{advice}; then {}", self.again(call)));
         }
         match error {
-            e if e.is_no_tls() => failure.next(
-                "the server there does not speak TLS: check scheme and port; http:// is for a service on this machine",
-            ),
+            e if e.is_no_tls() => failure.next(NO_TLS),
             e if e.is_refused() => failure.next(format_args!(
                 "check that the service runs there, then {}; mandate doctor looks for the cause",
                 self.again(call)

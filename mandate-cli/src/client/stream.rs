@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 
-use super::{Call, Client, MAX_ANSWER_BYTES, Reply, patiently, retry_after, worth_another};
+use super::{Call, Client, MAX_ANSWER_BYTES, Reply, retry_after, worth_another};
 use crate::exit::Failure;
 use crate::http::{self, Response};
 
@@ -34,7 +34,7 @@ impl Client {
     ) -> Result<Response, Failure> {
         let call = Call::new(Method::GET, path, &[], None);
         let facts = |answer: &Response| (answer.status(), retry_after(answer.headers()));
-        let tried = patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, facts));
+        let tried = self.patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, facts));
         let response = tried.map_err(|e| self.unreachable(&call, &e))?.within(READ_TIMEOUT);
         if response.is_success() {
             return Ok(response);

@@ -8,17 +8,17 @@ use mandate_core::{AgentId, AgentName};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given};
 use crate::output::{Output, warn};
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
-use crate::table::{text, whole};
-use crate::value::agent;
+use crate::table::{text, time, whole};
 
 const AGENTS: Resource = Resource {
     path: "/agents",
     class: None,
     id: Some("id"),
-    columns: &[whole("AGENT", "id"), whole("CREATED", "created_at")],
+    columns: &[text("AGENT", "id"), time("CREATED", "created_at")],
     lines: &[
         whole("agent", "id"),
         text("agent_key", "agent_key"),
@@ -45,10 +45,13 @@ Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANI
         change: Change,
     },
     /// List agents, newest first; with an agent key, only that agent
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate agent list
-  mandate agent list --all --jq '.[].id'")]
+  mandate agent list --all --jq '.[].id'"
+    )]
     List(ListOptions),
     /// Show an agent
     #[command(after_help = "\
@@ -56,9 +59,9 @@ Examples:
   mandate agent show buyer
   mandate agent show agt_buyer --json=id,created_at")]
     Show {
-        /// The agent: its name, or its id, `agt_...`
-        #[arg(value_name = "AGENT", value_parser = agent)]
-        id: AgentId,
+        /// The agent: its name, or its id, `agt_...` [default: a choice]
+        #[arg(value_name = "AGENT", value_parser = given::<AgentId>, add = completed::<AgentId>())]
+        id: Option<Given<AgentId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -69,7 +72,7 @@ impl Agent {
         match self {
             Self::Create { name, change } => create(name, change, global, output),
             Self::List(list) => list.run(&AGENTS, Vec::new(), global, output),
-            Self::Show { id, service } => AGENTS.get(service, id, global, output),
+            Self::Show { id, service } => AGENTS.get(service, id.as_ref(), global, output),
         }
     }
 }

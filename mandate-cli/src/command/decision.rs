@@ -5,14 +5,16 @@ use clap::{Subcommand, ValueEnum};
 use mandate_core::{AgentId, DecisionId, MandateId, Timestamp, Verdict};
 
 use crate::client::Client;
+use crate::csv_rows::{self, Column};
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given};
 use crate::output::Output;
 use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
-use crate::table::{seconds, state, text, whole};
+use crate::table::{RECIPIENT_WIDTH, VERDICT_WIDTH, agent, id, seconds, state, text, whole};
 use crate::tail::Following;
-use crate::value::{agent, instant};
+use crate::value::{agent as agent_id, moment};
 
 /// How lists and `show` print decisions.
 pub(super) const DECISIONS: Resource = Resource {
@@ -20,11 +22,12 @@ pub(super) const DECISIONS: Resource = Resource {
     class: None,
     id: Some("jti"),
     columns: &[
-        whole("DECISION", "jti"),
-        state("VERDICT", "verdict"),
+        id("DECISION", "jti").spare(2),
+        state("VERDICT", "verdict").least(VERDICT_WIDTH),
         whole("AMOUNT", "request.amount request.currency"),
-        text("AGENT", "request.agent"),
-        text("RECIPIENT", "request.recipient"),
+        agent("AGENT", "request.agent"),
+        text("RECIPIENT", "request.recipient").least(RECIPIENT_WIDTH),
+        text("CATEGORY", "request.category").spare(1),
         seconds("MADE", "iat"),
     ],
     lines: &[
@@ -55,18 +58,52 @@ pub(super) const DECISIONS: Resource = Resource {
     tables: &[],
 };
 
+/// The columns of CSV: those of the service's exports, without the token.
+const CSV: [Column; 21] = [
+    csv_rows::text("decision", "jti"),
+    csv_rows::seconds("iat", "iat"),
+    csv_rows::text("sequence", "sequence"),
+    csv_rows::text("decided_at", "decided_at"),
+    csv_rows::text("verdict", "verdict"),
+    csv_rows::text("mode", "mode"),
+    csv_rows::text("agent", "request.agent"),
+    csv_rows::amount("amount", "request.amount"),
+    csv_rows::text("currency", "request.currency"),
+    csv_rows::text("recipient", "request.recipient"),
+    csv_rows::text("category", "request.category"),
+    csv_rows::text("mandate", "mandate"),
+    csv_rows::text("policy_version", "policy_version"),
+    csv_rows::text("reason", "reason"),
+    csv_rows::words("denials", "denials"),
+    csv_rows::amount("spent", "basis.spent"),
+    csv_rows::text("recent_requests", "basis.recent_requests"),
+    csv_rows::text("supersedes", "supersedes"),
+    csv_rows::text("review", "review.id"),
+    csv_rows::text("review_status", "review.status"),
+    csv_rows::text("nonce", "nonce"),
+];
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Decision {
     /// List decisions, newest first; with an agent key, only its own
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate decision list --agent agt_buyer --verdict deny_limit
-  mandate decision list --since 2026-06-01T00:00:00Z --all --format ndjson \\
-      > june.ndjson
-  mandate decision list --all --jq 'map(.request.amount) | add'")]
+  mandate decision list --verdict deny --since 24h
+  mandate decision list --since 2026-06-01 --until 2026-07-01 --all \\
+      --format ndjson > june.ndjson
+  mandate decision list --since 2026-06-01 --until 2026-07-01 --all \\
+      --format csv > june.csv
+  mandate decision list --all --jq 'map(.request.amount) | add'"
+    )]
     List {
         #[command(flatten)]
         filters: Filters,
+        /// With --format csv: add a column with the signed token
+        #[arg(long)]
+        with_token: bool,
         #[command(flatten)]
         list: ListOptions,
     },
@@ -76,9 +113,9 @@ Examples:
   mandate decision show dec_01hf7yat000000000000000007
   mandate decision show dec_01hf7yat000000000000000007 --jq .verdict_token")]
     Show {
-        /// The decision's id, `dec_...`
-        #[arg(value_parser = DecisionId::parse)]
-        id: DecisionId,
+        /// The decision's id, `dec_...`, or its beginning as lists show it [default: a choice]
+        #[arg(value_parser = given::<DecisionId>, add = completed::<DecisionId>())]
+        id: Option<Given<DecisionId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -104,11 +141,11 @@ In a pipe, each decision is one line of JSON.")]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
     /// Only this agent
-    #[arg(long, value_name = "AGENT", value_parser = agent)]
+    #[arg(long, value_name = "AGENT", value_parser = agent_id, add = completed::<AgentId>())]
     agent: Option<AgentId>,
-    /// Only this verdict: allow, review, deny_limit ...
-    #[arg(long, value_parser = Verdict::parse)]
-    verdict: Option<Verdict>,
+    /// Only this verdict: allow, review, deny_limit ...; deny stands for every denial
+    #[arg(long, value_parser = asked)]
+    verdict: Option<Asked>,
     /// Only under this mandate
     #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
     mandate: Option<MandateId>,
@@ -118,12 +155,27 @@ pub(crate) struct Filters {
     /// Only decisions whose review has this state
     #[arg(long, value_enum)]
     review: Option<Review>,
-    /// Only from this time on, by the time in ids: RFC 3339, or seconds since the epoch
-    #[arg(long, value_name = "TIME", value_parser = instant)]
+    /// Only from this time on, by the time in ids: 24h, yesterday, 2026-11-22, RFC 3339, or seconds since the epoch
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
     /// Only before this time, by the time in ids
-    #[arg(long, value_name = "TIME", value_parser = instant)]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
+}
+
+/// The verdicts that are asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    One(Verdict),
+    /// Every denial.
+    Denials,
+}
+
+fn asked(text: &str) -> Result<Asked, String> {
+    if text == "deny" {
+        return Ok(Asked::Denials);
+    }
+    Verdict::parse(text).map(Asked::One).map_err(|e| format!("{e}; deny stands for every denial"))
 }
 
 /// The mode of an environment.
@@ -154,11 +206,28 @@ pub(super) fn word(value: &impl ValueEnum) -> String {
 }
 
 impl Filters {
+    /// The one verdict that is asked for, if it is one.
+    fn one(&self) -> Option<Verdict> {
+        match self.verdict {
+            Some(Asked::One(verdict)) => Some(verdict),
+            Some(Asked::Denials) | None => None,
+        }
+    }
+
+    /// The values of the filter on the verdict that the service is asked for one after the other.
+    fn verdicts(&self) -> Vec<String> {
+        let denials = Verdict::ALL.into_iter().filter(|verdict| verdict.is_denial());
+        match self.verdict {
+            Some(Asked::Denials) => denials.map(|verdict| verdict.to_string()).collect(),
+            Some(Asked::One(_)) | None => Vec::new(),
+        }
+    }
+
     fn given(&self) -> Vec<Filter> {
         let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
         vec![
             ("agent", text(self.agent.as_ref().map(|v| v as _))),
-            ("verdict", text(self.verdict.as_ref().map(|v| v as _))),
+            ("verdict", self.one().map(|verdict| verdict.to_string())),
             ("mandate", text(self.mandate.as_ref().map(|v| v as _))),
             ("mode", self.mode.as_ref().map(word)),
             ("review", self.review.as_ref().map(word)),
@@ -171,10 +240,19 @@ impl Filters {
 impl Decision {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
-            Self::List { filters, list } => list.run(&DECISIONS, filters.given(), global, output),
-            Self::Show { id, service } => DECISIONS.get(service, id, global, output),
+            Self::List { filters, with_token, list } => {
+                if *with_token && !output.is_csv() {
+                    return Err(Failure::new(Exit::Usage, "--with-token is for --format csv")
+                        .next("JSON has the token: --json=jti,verdict_token"));
+                }
+                let token = with_token.then(|| csv_rows::text("verdict_token", "verdict_token"));
+                output.begin_csv(CSV.into_iter().chain(token).collect())?;
+                list.run_any(&DECISIONS, filters.given(), ("verdict", &filters.verdicts()), global, output)
+            }
+            Self::Show { id, service } => DECISIONS.get(service, id.as_ref(), global, output),
             Self::Tail { filters, tail, service } => {
-                tail.run(&Client::new(service, global, DECISIONS.class)?, &DECISIONS, filters.given(), output)
+                let client = Client::new(service, global, DECISIONS.class)?;
+                tail.run(&client, &DECISIONS, filters.given(), ("verdict", &filters.verdicts()), output)
             }
         }
     }

@@ -11,10 +11,11 @@ use serde_json::json;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
-use crate::table::{state, text, whole};
+use crate::table::{RECIPIENT_WIDTH, agent, id, state, text, time, whole};
 use crate::value::{escrow_state, instant};
 
 const ESCROWS: Resource = Resource {
@@ -22,12 +23,12 @@ const ESCROWS: Resource = Resource {
     class: None,
     id: Some("escrow"),
     columns: &[
-        whole("ESCROW", "escrow"),
+        id("ESCROW", "escrow").spare(1),
         state("STATE", "state"),
         whole("AMOUNT", "amount currency"),
-        text("BUYER", "buyer"),
-        text("SELLER", "seller"),
-        text("REFUND AFTER", "refund_after"),
+        agent("BUYER", "buyer"),
+        text("SELLER", "seller").least(RECIPIENT_WIDTH),
+        time("REFUND AFTER", "refund_after"),
     ],
     lines: &[
         whole("escrow", "escrow"),
@@ -48,7 +49,7 @@ const ESCROWS: Resource = Resource {
     ],
     tables: &[(
         "history",
-        &[state("STATE", "state"), text("DISPUTED", "disputed"), whole("AT", "at"), text("NOTE", "note")],
+        &[state("STATE", "state"), text("DISPUTED", "disputed"), time("AT", "at"), text("NOTE", "note")],
     )],
 };
 
@@ -60,9 +61,9 @@ Examples:
   mandate escrow create dec_01hf7yat000000000000000007 \\
       --condition 'goods received' --refund-after 2027-06-30T00:00:00Z")]
     Create {
-        /// The decision's id, `dec_...`; it gives amount, currency, buyer and seller
-        #[arg(value_parser = DecisionId::parse)]
-        decision: DecisionId,
+        /// The decision's id, `dec_...`; it gives amount, currency, buyer and seller [default: a choice]
+        #[arg(value_parser = given::<DecisionId>, add = completed::<DecisionId>())]
+        decision: Option<Given<DecisionId>>,
         /// The condition for the release
         #[arg(long, value_name = "TEXT")]
         condition: String,
@@ -76,10 +77,13 @@ Examples:
         change: Change,
     },
     /// List escrows, newest first; with an agent key, those where it is the buyer
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate escrow list
-  mandate escrow list --state disputed --all --jq '.[].escrow'")]
+  mandate escrow list --state disputed --all --jq '.[].escrow'"
+    )]
     List {
         /// Only in this state
         #[arg(long, value_name = "STATE", value_parser = escrow_state())]
@@ -92,9 +96,9 @@ Examples:
 Examples:
   mandate escrow show esc_01hf7yat000000000000000007")]
     Show {
-        /// The escrow's id, `esc_...`
-        #[arg(value_parser = EscrowId::parse)]
-        id: EscrowId,
+        /// The escrow's id, `esc_...`, or its beginning as lists show it [default: a choice]
+        #[arg(value_parser = given::<EscrowId>, add = completed::<EscrowId>())]
+        id: Option<Given<EscrowId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -105,12 +109,12 @@ Examples:
       --note 'signed for'
 
 funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.
-released and refunded are entered when the settlement provider has moved the funds. Until then the escrow shows its
-instruction, which is pending, and can only become disputed.")]
+released and refunded are entered when the settlement provider has moved the funds. Until then the escrow \
+shows its instruction, which is pending, and can only become disputed.")]
     Transition {
-        /// The escrow's id, `esc_...`
-        #[arg(value_parser = EscrowId::parse)]
-        id: EscrowId,
+        /// The escrow's id, `esc_...`; at a terminal also its beginning
+        #[arg(value_parser = given::<EscrowId>, add = completed::<EscrowId>())]
+        id: Given<EscrowId>,
         /// The new state: delivered, released, refunded or disputed
         #[arg(value_parser = EscrowState::parse)]
         to: EscrowState,
@@ -131,9 +135,10 @@ impl Escrow {
                 list.run(&ESCROWS, filters, global, output)
             }
             Self::Contract(args) => args.run(global, output),
-            Self::Show { id, service } => ESCROWS.get(service, id, global, output),
+            Self::Show { id, service } => ESCROWS.get(service, id.as_ref(), global, output),
             Self::Create { decision, condition, refund_after, arbiter, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let decision: DecisionId = to_change(decision.as_ref(), &client)?;
                 let mut body = json!({
                     "decision": decision.to_string(),
                     "condition": condition,
@@ -147,6 +152,7 @@ impl Escrow {
             }
             Self::Transition { id, to, note, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let id = to_change(Some(id), &client)?;
                 let mut body = json!({"to": to.to_string()});
                 if let (Some(note), Some(body)) = (note, body.as_object_mut()) {
                     body.insert("note".to_owned(), json!(note));

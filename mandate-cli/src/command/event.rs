@@ -8,10 +8,11 @@ use mandate_core::{EventId, EventKind};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given};
 use crate::output::Output;
 use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
-use crate::table::{state, text, whole};
+use crate::table::{id, state, text, time, whole};
 use crate::tail::Following;
 use crate::value::event_kind;
 
@@ -20,7 +21,7 @@ pub(super) const EVENTS: Resource = Resource {
     path: "/events",
     class: Some(KeyClass::Organization),
     id: Some("event"),
-    columns: &[whole("EVENT", "event"), whole("TYPE", "type"), text("CREATED", "created_at")],
+    columns: &[id("EVENT", "event").spare(1), whole("TYPE", "type"), time("CREATED", "created_at")],
     lines: &[
         whole("event", "event"),
         text("type", "type"),
@@ -29,17 +30,20 @@ pub(super) const EVENTS: Resource = Resource {
     ],
     tables: &[(
         "deliveries",
-        &[whole("WEBHOOK", "webhook"), state("STATUS", "status"), text("NEXT ATTEMPT", "next_attempt_at")],
+        &[id("WEBHOOK", "webhook"), state("STATUS", "status"), time("NEXT ATTEMPT", "next_attempt_at")],
     )],
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Event {
     /// List events, newest first
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate event list --type decision.review_pending
-  mandate event list --all --format ndjson")]
+  mandate event list --all --format ndjson"
+    )]
     List {
         /// Only this type
         #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
@@ -54,9 +58,9 @@ Examples:
   mandate event show evt_01hf7yat000000000000000007 \\
       --jq '.deliveries[].attempts'")]
     Show {
-        /// The event's id, `evt_...`
-        #[arg(value_parser = EventId::parse)]
-        id: EventId,
+        /// The event's id, `evt_...`, or its beginning as lists show it [default: a choice]
+        #[arg(value_parser = given::<EventId>, add = completed::<EventId>())]
+        id: Option<Given<EventId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -86,10 +90,14 @@ impl Event {
         };
         match self {
             Self::List { kind, list } => list.run(&EVENTS, filters(kind), global, output),
-            Self::Show { id, service } => EVENTS.get(service, id, global, output),
-            Self::Tail { kind, tail, service } => {
-                tail.run(&Client::new(service, global, EVENTS.class)?, &EVENTS, filters(kind), output)
-            }
+            Self::Show { id, service } => EVENTS.get(service, id.as_ref(), global, output),
+            Self::Tail { kind, tail, service } => tail.run(
+                &Client::new(service, global, EVENTS.class)?,
+                &EVENTS,
+                filters(kind),
+                ("type", &[]),
+                output,
+            ),
         }
     }
 }

@@ -11,11 +11,12 @@ use super::decision::word;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::completed;
 use crate::output::Output;
 use crate::resource::{Resource, given};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
-use crate::value::{agent, instant};
+use crate::value::{agent, moment};
 
 const EXPORTS: Resource = Resource {
     path: "/exports",
@@ -42,8 +43,10 @@ pub(crate) enum Export {
 Examples:
   mandate export create
   mandate export create --as csv --agent agt_buyer \\
-      --since 2026-06-01T00:00:00Z --until 2026-07-01T00:00:00Z
-  mandate export download \"$(mandate export create --jq .export)\"")]
+      --since 2026-06-01 --until 2026-07-01
+  mandate export download \"$(mandate export create --jq .export)\"
+
+An export changes nothing that governs: it is not confirmed in a live environment, with or without a terminal.")]
     Create {
         /// The file format: ndjson can be verified, csv is for spreadsheets
         #[arg(long = "as", value_name = "FORM", value_enum, default_value_t = Form::Ndjson)]
@@ -52,13 +55,13 @@ Examples:
         #[arg(long, value_parser = Verdict::parse)]
         verdict: Option<Verdict>,
         /// Only this agent
-        #[arg(long, value_name = "AGENT", value_parser = agent)]
+        #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
         agent: Option<AgentId>,
-        /// Only from this time on, by the time in ids: RFC 3339, or seconds since the epoch
-        #[arg(long, value_name = "TIME", value_parser = instant)]
+        /// Only from this time on, by the time in ids: 24h, yesterday, 2026-11-22, RFC 3339, or seconds since the epoch
+        #[arg(long, value_name = "TIME", value_parser = moment)]
         since: Option<Timestamp>,
         /// Only before this time, by the time in ids
-        #[arg(long, value_name = "TIME", value_parser = instant)]
+        #[arg(long, value_name = "TIME", value_parser = moment)]
         until: Option<Timestamp>,
         #[command(flatten)]
         change: Change,
@@ -104,7 +107,9 @@ impl Export {
                 let body = serde_json::Value::Object(body).to_string();
                 EXPORTS.change(&client, EXPORTS.path, Some(&body), output)
             }
-            Self::Show { id, service } => EXPORTS.get(service, id, global, output),
+            Self::Show { id, service } => {
+                EXPORTS.get_from(&Client::new(service, global, EXPORTS.class)?, id, output)
+            }
             Self::Download(args) => args.run(global, output),
         }
     }

@@ -37,7 +37,7 @@ Examples:
         issuer: String,
     },
     /// List pinned keys
-    #[command(after_help = "Examples:\n  mandate jwks list\n  mandate jwks list --json")]
+    #[command(alias = "ls", after_help = "Examples:\n  mandate jwks list\n  mandate jwks list --json")]
     List,
 }
 

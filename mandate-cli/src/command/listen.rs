@@ -2,6 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,7 +23,7 @@ use crate::global::Global;
 use crate::http::Address;
 use crate::key_set::Issuer;
 use crate::output::{Output, say, warn};
-use crate::receiver::{Answer, receive};
+use crate::receiver::{Answer, MAX_BODY_BYTES, receive};
 use crate::recording::{Received, Recording};
 use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
@@ -163,7 +164,10 @@ impl Listen {
         let (send, messages) = sync_channel(WAITING);
         let stopped = stop_on_interrupt(send.clone())?;
         let listener = Arc::new(listener);
-        let address = receive(self.port, move |body| listener.answer(body, &send)).map_err(|e| {
+        let address = receive((Ipv4Addr::LOCALHOST, self.port).into(), MAX_BODY_BYTES, move |request| {
+            listener.answer(request.body, &send)
+        });
+        let address = address.map_err(|e| {
             Failure::new(Exit::Io, format!("cannot listen on port {} of 127.0.0.1: {e}", self.port))
                 .next("--port 0 chooses a free one")
         })?;

@@ -5,6 +5,8 @@ mod diff;
 mod lint;
 mod template;
 
+pub(super) use self::diff::{Side, compare};
+
 use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
@@ -15,18 +17,16 @@ use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
+use crate::mistake;
+use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
-use crate::table::{NO_LIMIT, NONE, state, text, whole};
+use crate::table::{NO_LIMIT, NONE, agent as agent_of, id, state, text, whole};
 use crate::value::{agent, mandate_status, source};
 
 /// The longest body that the service accepts, in bytes.
-const MAX_BODY_BYTES: usize = 64 * 1024;
-
-/// The fields that a person writes, without those that the service adds.
-const WRITTEN: [&str; 7] =
-    ["principal", "agent", "limits", "categories", "review_above", "expires", "escrow"];
+pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mandate {
@@ -40,13 +40,16 @@ pub(crate) enum Mandate {
         change: Change,
     },
     /// List mandates, newest first; with an agent key, only its own
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate mandate list --agent agt_buyer --status active
-  mandate mandate list --all --json=id,agent,status,expires")]
+  mandate mandate list --all --json=id,agent,status,expires"
+    )]
     List {
         /// Only this agent's
-        #[arg(long, value_name = "AGENT", value_parser = agent)]
+        #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
         agent: Option<AgentId>,
         /// Only with this status
         #[arg(long, value_name = "STATUS", value_parser = mandate_status())]
@@ -60,9 +63,9 @@ Examples:
   mandate mandate show mnd_01hf7yat000000000000000007
   mandate mandate show mnd_01hf7yat000000000000000007 --json > mandate.json")]
     Show {
-        /// The mandate's id, `mnd_...`
-        #[arg(value_parser = MandateId::parse)]
-        id: MandateId,
+        /// The mandate's id, `mnd_...`, or its beginning as lists show it [default: a choice]
+        #[arg(value_parser = given::<MandateId>, add = completed::<MandateId>())]
+        id: Option<Given<MandateId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -73,9 +76,9 @@ Examples:
 
 Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
     Revoke {
-        /// The mandate's id, `mnd_...`
-        #[arg(value_parser = MandateId::parse)]
-        id: MandateId,
+        /// The mandate's id, `mnd_...`; at a terminal also its beginning [default: a choice]
+        #[arg(value_parser = given::<MandateId>, add = completed::<MandateId>())]
+        id: Option<Given<MandateId>>,
         #[command(flatten)]
         change: Change,
     },
@@ -106,11 +109,11 @@ const MANDATES: Resource = Resource {
     class: None,
     id: Some("id"),
     columns: &[
-        whole("MANDATE", "id"),
+        id("MANDATE", "id").spare(1),
         state("STATUS", "status"),
-        text("AGENT", "agent"),
-        text("LIMIT", "limits.per_transaction limits.currency"),
-        text("MONTH", "limits.per_month"),
+        agent_of("AGENT", "agent"),
+        whole("LIMIT", "limits.per_transaction limits.currency"),
+        whole("MONTH", "limits.per_month"),
         whole("EXPIRES", "expires"),
     ],
     lines: &[
@@ -145,9 +148,10 @@ impl Mandate {
                 ];
                 list.run(&MANDATES, filters, global, output)
             }
-            Self::Show { id, service } => MANDATES.get(service, id, global, output),
+            Self::Show { id, service } => MANDATES.get(service, id.as_ref(), global, output),
             Self::Revoke { id, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let id = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("revoke {id}"))?;
                 MANDATES.change(&client, &format!("/mandates/{id}/revoke"), None, output)
             }
@@ -168,8 +172,7 @@ fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) 
         .and_then(Terms::read)
         .and_then(|terms| terms.must_hold_at(environment::now()).map(|()| terms))
         .map_err(|e| {
-            Failure::new(Exit::InvalidRequest, format!("the mandate is refused: {e}"))
-                .note("read from", file)
+            mistake::refused("the mandate", file, &text, &e, Exit::InvalidRequest)
                 .note("sent", "nothing")
                 .next("mandate mandate lint shows every problem at once")
         })?;

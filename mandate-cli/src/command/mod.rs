@@ -13,17 +13,23 @@ pub(crate) mod export;
 pub(crate) mod inspect;
 pub(crate) mod jwks;
 pub(crate) mod listen;
+pub(crate) mod log;
 pub(crate) mod mandate;
 pub(crate) mod manual;
+pub(crate) mod mcp;
+pub(crate) mod open;
+pub(crate) mod plan;
 pub(crate) mod profile;
 mod reference;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod review;
 pub(crate) mod simulate;
+pub(crate) mod stop;
 pub(crate) mod trigger;
 pub(crate) mod usage;
 pub(crate) mod verify;
+pub(crate) mod version;
 pub(crate) mod webhook;
 
 use std::borrow::Cow;
@@ -34,6 +40,7 @@ use mandate_core::json::Object;
 use mandate_core::jwt::Unverified;
 use zeroize::Zeroizing;
 
+pub(crate) use self::manual::COMPLETING;
 use crate::args::{Args, Command};
 use crate::exit::{Exit, Failure};
 use crate::input::{Source, without_line_break};
@@ -43,9 +50,16 @@ use crate::style::printable;
 /// Room for the longest token and a line break. A longer text is refused without being read whole.
 const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
 
+/// What comes before a token in an HTTP header.
+const SCHEME: &str = "Bearer ";
+
 /// Runs the command that was typed.
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     let Args { global, command } = args;
+    if output.is_csv() && !has_csv(command) {
+        return Err(Failure::new(Exit::Usage, "there is no CSV for this command")
+            .next("decision list, usage and report have it; `export create --as csv` has all decisions"));
+    }
     match command {
         Command::Verify(args) => verify::run(args, global, output),
         Command::Inspect(args) => inspect::run(args, output),
@@ -53,15 +67,22 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Simulate(args) => simulate::run(args, output),
         Command::Report(args) => report::run(args, output),
         Command::Jwks(args) => jwks::run(args, output),
+        Command::Log(args) => args.run(global, output),
         Command::Doctor(args) => args.run(global, output),
         Command::Login(args) => args.run(global, output),
         Command::Whoami(args) => args.run(global, output),
         Command::Switch(args) => args.run(output),
         Command::Logout(args) => args.run(global, output),
+        Command::Auth(args) => args.run(global, output),
         Command::Profile(args) => args.run(output),
         Command::Agent(args) => args.run(global, output),
         Command::Mandate(args) => args.run(global, output),
+        Command::Plan(args) => args.run(global, output),
+        Command::Apply(args) => args.run(global, output),
+        Command::Drift(args) => args.run(global, output),
+        Command::Stop(args) => args.run(global, output),
         Command::Authorize(args) => args.run(global, output),
+        Command::Mcp(args) => args.run(global),
         Command::Decision(args) => args.run(global, output),
         Command::Review(args) => args.run(global, output),
         Command::Enforcement(args) => args.run(global, output),
@@ -74,9 +95,19 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Trigger(args) => args.run(global, output),
         Command::Usage(args) => args.run(global, output),
         Command::Api(args) => args.run(global, output),
+        Command::Open(args) => args.run(global, output),
+        Command::Version(_) => version::Version::run(output),
         Command::Manual(manual) => manual::run(manual, Args::command(), output),
         Command::Reference => Ok(reference::run(Args::command(), output)),
     }
+}
+
+/// Whether a command prints rows of CSV.
+fn has_csv(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Decision(decision::Decision::List { .. }) | Command::Usage(_) | Command::Report(_)
+    )
 }
 
 /// The token that an argument gives, or the file after an `@`, or standard input for `-`.
@@ -91,7 +122,7 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
             )
             .next(format_args!("@{argument} reads the token from it")));
         }
-        _ => return Ok(Zeroizing::new(argument.to_owned())),
+        _ => return genuine(argument.to_owned().into()),
     };
     let text = source.read_secret("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
     let token = without_line_break(&text);
@@ -101,7 +132,26 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
             format!("there is no token in {source}: it is empty"),
         ));
     }
-    Ok(Zeroizing::new(token.to_owned()))
+    genuine(token.to_owned().into())
+}
+
+/// The token, unless it is what people give in the place of one.
+fn genuine(token: Zeroizing<String>) -> Result<Zeroizing<String>, Failure> {
+    if token.is_empty() {
+        return Err(Failure::new(
+            Exit::MalformedToken,
+            "the token is empty: is the variable that holds it set?",
+        ));
+    }
+    let scheme = token.get(..SCHEME.len()).filter(|start| start.eq_ignore_ascii_case(SCHEME));
+    if scheme.is_some() {
+        return Err(Failure::new(
+            Exit::MalformedToken,
+            "the token begins with `Bearer `, which is no part of it",
+        )
+        .next("pass what follows that word"));
+    }
+    Ok(token)
 }
 
 /// An answer of the service: a JSON object whose known members are read.

@@ -20,7 +20,7 @@ use crate::profile::{Profile as Stored, Profiles, name};
 use crate::prompt;
 use crate::resource::Resource;
 use crate::service::Service;
-use crate::table::{Tabular, environment, state, text, whole};
+use crate::table::{environment, state, text, whole};
 
 /// Store a base URL and an API key as a profile, after the service has accepted them
 ///
@@ -73,13 +73,36 @@ pub(crate) struct Logout {
     name: Option<String>,
 }
 
+/// The same commands under the noun that people of other command lines type.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Auth {
+    Status(Whoami),
+    Login(Login),
+    Switch(Switch),
+    Logout(Logout),
+}
+
+impl Auth {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Status(args) => args.run(global, output),
+            Self::Login(args) => args.run(global, output),
+            Self::Switch(args) => args.run(output),
+            Self::Logout(args) => args.run(global, output),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Profile {
     /// List the profiles
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate profile list
-  mandate profile list --jq '.[] | select(.current).name'")]
+  mandate profile list --jq '.[] | select(.current).name'"
+    )]
     List,
 }
 
@@ -297,7 +320,7 @@ impl Profile {
         } else if rows.is_empty() {
             say("note: there are no profiles; mandate login makes one\n");
         } else {
-            output.text(&Tabular::new(IDENTITY.columns).page(rows.iter().map(String::as_str)));
+            output.table(IDENTITY.columns, rows.iter().map(String::as_str));
         }
         Ok(Exit::Success)
     }

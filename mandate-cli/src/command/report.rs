@@ -4,15 +4,16 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use mandate_core::{DecisionId, Evaluation, Reason, Request, ReviewStatus, Total, Verdict, evaluate};
+use mandate_core::{DecisionId, Evaluation, Month, Reason, Request, ReviewStatus, Total, Verdict, evaluate};
 use serde::Serialize;
 
+use crate::csv_rows::{self, Column};
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Prologue, Reader, Record, walk};
 use crate::input::Source;
 use crate::output::{Output, warn};
 use crate::style::{BOLD, GOOD};
-use crate::table::{Field, Tabular, text, whole};
+use crate::table::{Field, text, whole};
 use crate::value::source;
 
 /// The mode in which verdicts are recorded, but nothing is blocked.
@@ -33,6 +34,7 @@ Examples:
   mandate audit export.ndjson --issuer https://verdicts.example.com \\
       && mandate report export.ndjson
   mandate report export.ndjson --json
+  mandate report export.ndjson --by month --format csv > blocked.csv
   mandate report - < export.ndjson
 
 Exit codes:
@@ -41,11 +43,24 @@ pub(crate) struct Report {
     /// The export, or `-` for standard input
     #[arg(value_name = "EXPORT|-", value_parser = source)]
     export: Source,
+
+    /// A row for each calendar month, UTC, by the time at which the request was decided
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<By>,
+}
+
+/// What the rows are split by.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum By {
+    /// The calendar month, UTC
+    Month,
 }
 
 /// Why a request would have been blocked, in the order in which it is shown.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Key {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    month: Option<Month>,
     agent: String,
     category: String,
     rule: Cow<'static, str>,
@@ -88,8 +103,29 @@ struct Observed {
     rows: BTreeMap<Key, Sum>,
     totals: Totals,
     /// Approved requests, by the decision that must follow. Each is removed when its decision is read.
-    expected: HashMap<DecisionId, Request>,
+    expected: HashMap<DecisionId, (Request, Month)>,
+    by: Option<By>,
 }
+
+/// The columns of the table, with the month before them.
+const BY_MONTH: [Field; 6] = [
+    whole("MONTH", "month"),
+    text("AGENT", "agent"),
+    text("CATEGORY", "category"),
+    whole("RULE", "rule"),
+    whole("REQUESTS", "requests"),
+    whole("AMOUNT", "amount currency"),
+];
+
+/// The columns of CSV, after the month.
+const CSV: [Column; 6] = [
+    csv_rows::text("agent", "agent"),
+    csv_rows::text("category", "category"),
+    csv_rows::text("rule", "rule"),
+    csv_rows::text("requests", "requests"),
+    csv_rows::amount("amount", "amount"),
+    csv_rows::text("currency", "currency"),
+];
 
 /// The columns of the table.
 const COLUMNS: [Field; 5] = [
@@ -101,7 +137,8 @@ const COLUMNS: [Field; 5] = [
 ];
 
 pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
-    let (mut observed, mut record) = (Observed::default(), Record::default());
+    let mut observed = Observed { by: args.by, ..Observed::default() };
+    let mut record = Record::default();
     walk(
         Reader::open(&args.export)?,
         &args.export,
@@ -120,10 +157,16 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
         odd.warn();
     }
     let (rows, totals) = observed.end();
-    if output.is_json() {
+    if output.is_csv() {
+        let month = args.by.map(|By::Month| csv_rows::text("month", "month"));
+        output.begin_csv(month.into_iter().chain(CSV).collect())?;
+        for row in texts(&rows)? {
+            output.csv_row(&row)?;
+        }
+    } else if output.is_json() {
         output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;
     } else {
-        print(&rows, &totals, output)?;
+        print(args.by, &rows, &totals, output)?;
     }
     Ok(Exit::Success)
 }
@@ -136,13 +179,13 @@ impl Observed {
     fn take(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> Result<(), Failure> {
         // The result of an approval is not a request, in any mode.
         if decision.supersedes.is_some() {
-            let Some(request) = self.expected.remove(&decision.claims.jti) else { return Ok(()) };
+            let Some((request, month)) = self.expected.remove(&decision.claims.jti) else { return Ok(()) };
             if decision.claims.verdict == Verdict::Allow {
                 add(&mut self.totals.approved);
-                self.row(&request, "review (approved)".into());
+                self.row(&request, month, "review (approved)".into());
             } else {
                 let rule = rule(prologue, line, decision, Evaluation::Approval)?;
-                self.blocked(&request, format!("review (approved), {rule}").into());
+                self.blocked(&request, month, format!("review (approved), {rule}").into());
             }
             return Ok(());
         }
@@ -150,36 +193,37 @@ impl Observed {
             return Ok(());
         }
         add(&mut self.totals.observed);
-        let request = &decision.claims.request;
+        let (request, month) = (&decision.claims.request, decision.decided_at.month());
         let review = decision.review.as_ref().filter(|review| review.status == ReviewStatus::Approved);
         match (decision.claims.verdict, review) {
             (Verdict::Allow, _) => add(&mut self.totals.allowed),
             // What follows an approval is no review, so an export of one verdict never has both.
             (Verdict::Review, Some(review)) => match review.decision.filter(|_| prologue.is_complete()) {
                 Some(fresh) => {
-                    self.expected.insert(fresh, request.clone());
+                    self.expected.insert(fresh, (request.clone(), month));
                 }
-                None => self.outside(request),
+                None => self.outside(request, month),
             },
-            _ => self.blocked(request, rule(prologue, line, decision, Evaluation::Request)?.into()),
+            _ => self.blocked(request, month, rule(prologue, line, decision, Evaluation::Request)?.into()),
         }
         Ok(())
     }
 
-    fn blocked(&mut self, request: &Request, rule: Cow<'static, str>) {
+    fn blocked(&mut self, request: &Request, month: Month, rule: Cow<'static, str>) {
         add(&mut self.totals.blocked);
         let amount = self.totals.amounts.entry(request.currency.as_str().to_owned()).or_default();
         *amount = amount.plus(request.amount);
-        self.row(request, rule);
+        self.row(request, month, rule);
     }
 
-    fn outside(&mut self, request: &Request) {
+    fn outside(&mut self, request: &Request, month: Month) {
         add(&mut self.totals.outside);
-        self.row(request, "review (approved), outcome not in the export".into());
+        self.row(request, month, "review (approved), outcome not in the export".into());
     }
 
-    fn row(&mut self, request: &Request, rule: Cow<'static, str>) {
+    fn row(&mut self, request: &Request, month: Month, rule: Cow<'static, str>) {
         let key = Key {
+            month: self.by.map(|By::Month| month),
             agent: request.agent.as_str().to_owned(),
             category: request.category.as_str().to_owned(),
             rule,
@@ -192,8 +236,8 @@ impl Observed {
 
     /// Ends the report. The outcome of approvals without a decision is unknown.
     fn end(mut self) -> (Vec<Row>, Totals) {
-        for request in std::mem::take(&mut self.expected).into_values() {
-            self.outside(&request);
+        for (request, month) in std::mem::take(&mut self.expected).into_values() {
+            self.outside(&request, month);
         }
         (self.rows.into_iter().map(|(key, sum)| Row { key, sum }).collect(), self.totals)
     }
@@ -223,7 +267,13 @@ fn rule(
     })
 }
 
-fn print(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
+/// The rows as JSON.
+fn texts(rows: &[Row]) -> Result<Vec<String>, Failure> {
+    let rows: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    rows.map_err(|e| Failure::new(Exit::Io, format!("a row cannot be written: {e}")))
+}
+
+fn print(by: Option<By>, rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
     output.line("observed", format_args!("{} requests in observe mode", totals.observed));
     output.line("allowed", totals.allowed);
     if totals.approved > 0 {
@@ -247,10 +297,10 @@ fn print(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failu
     if rows.is_empty() {
         return Ok(());
     }
-    let rows: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
-    let rows = rows.map_err(|e| Failure::new(Exit::Io, format!("a row cannot be written: {e}")))?;
+    let rows = texts(rows)?;
     output.text("\n");
-    output.text(&Tabular::new(&COLUMNS).page(rows.iter().map(String::as_str)));
+    let columns = if by.is_some() { &BY_MONTH[..] } else { &COLUMNS };
+    output.table(columns, rows.iter().map(String::as_str));
     Ok(())
 }
 

@@ -12,10 +12,11 @@ use super::decision::DECISIONS;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::Change;
-use crate::table::{text, whole};
+use crate::table::{RECIPIENT_WIDTH, agent, id, text, time, whole};
 
 /// A review is shown as the decision that it belongs to.
 const REVIEWS: Resource = Resource {
@@ -23,11 +24,12 @@ const REVIEWS: Resource = Resource {
     class: Some(KeyClass::Organization),
     id: Some("jti"),
     columns: &[
-        whole("REVIEW", "review.id"),
+        id("REVIEW", "review.id").spare(1),
         whole("AMOUNT", "request.amount request.currency"),
-        text("AGENT", "request.agent"),
-        text("RECIPIENT", "request.recipient"),
-        whole("EXPIRES", "review.expires_at"),
+        agent("AGENT", "request.agent"),
+        text("RECIPIENT", "request.recipient").least(RECIPIENT_WIDTH),
+        text("CATEGORY", "request.category"),
+        time("EXPIRES", "review.expires_at"),
     ],
     lines: &[],
     tables: &[],
@@ -36,10 +38,13 @@ const REVIEWS: Resource = Resource {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Review {
     /// List pending reviews, newest first
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
   mandate review list
-  mandate review list --all --jq '.[].review.id'")]
+  mandate review list --all --jq '.[].review.id'"
+    )]
     List(ListOptions),
     /// Approve a review: the request is decided again, and the new verdict shown
     #[command(after_help = "\
@@ -48,9 +53,9 @@ Examples:
 
 Exit codes: 0 allow    20 denied: the mandate was revoked, or the month's limit is reached")]
     Approve {
-        /// The review's id, `rev_...`
-        #[arg(value_parser = ReviewId::parse)]
-        id: ReviewId,
+        /// The review's id, `rev_...`; at a terminal also its beginning [default: a choice]
+        #[arg(value_parser = given::<ReviewId>, add = completed::<ReviewId>())]
+        id: Option<Given<ReviewId>>,
         #[command(flatten)]
         change: Change,
     },
@@ -60,9 +65,9 @@ Examples:
   mandate review deny rev_01hf7yat000000000000000007 \\
       --reason 'ask for the yearly licence'")]
     Deny {
-        /// The review's id, `rev_...`
-        #[arg(value_parser = ReviewId::parse)]
-        id: ReviewId,
+        /// The review's id, `rev_...`; at a terminal also its beginning [default: a choice]
+        #[arg(value_parser = given::<ReviewId>, add = completed::<ReviewId>())]
+        id: Option<Given<ReviewId>>,
         /// The reason, up to 500 characters; it is stored with the decision
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -82,6 +87,7 @@ impl Review {
             }
             Self::Approve { id, change } => {
                 let client = Client::for_change(change, global, class)?;
+                let id: ReviewId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("approve {id}"))?;
                 let body = client.post(&format!("/reviews/{id}/approve"), None)?;
                 client.note_if_lost(output);
@@ -90,6 +96,7 @@ impl Review {
             }
             Self::Deny { id, reason, change } => {
                 let client = Client::for_change(change, global, class)?;
+                let id: ReviewId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("deny {id}"))?;
                 let body = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }).to_string());
                 DECISIONS.change(&client, &format!("/reviews/{id}/deny"), body.as_deref(), output)

@@ -10,10 +10,11 @@ use super::event::EVENTS;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
-use crate::table::{state, text, whole};
+use crate::table::{id, state, text, whole};
 use crate::value::event_kind;
 
 const WEBHOOKS: Resource = Resource {
@@ -21,7 +22,7 @@ const WEBHOOKS: Resource = Resource {
     class: Some(KeyClass::Organization),
     id: Some("webhook"),
     columns: &[
-        whole("WEBHOOK", "webhook"),
+        id("WEBHOOK", "webhook"),
         state("STATUS", "status"),
         text("URL", "url"),
         text("EVENTS", "events"),
@@ -57,18 +58,21 @@ Examples:
         change: Change,
     },
     /// List webhooks
-    #[command(after_help = "\
+    #[command(
+        alias = "ls",
+        after_help = "\
 Examples:
-  mandate webhook list")]
+  mandate webhook list"
+    )]
     List(ListOptions),
     /// Show a webhook
     #[command(after_help = "\
 Examples:
   mandate webhook show whk_01hf7yat000000000000000007")]
     Show {
-        /// The webhook's id, `whk_...`
-        #[arg(value_parser = WebhookId::parse)]
-        id: WebhookId,
+        /// The webhook's id, `whk_...`, or its beginning as lists show it [default: a choice]
+        #[arg(value_parser = given::<WebhookId>, add = completed::<WebhookId>())]
+        id: Option<Given<WebhookId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -77,9 +81,9 @@ Examples:
 Examples:
   mandate webhook delete whk_01hf7yat000000000000000007")]
     Delete {
-        /// The webhook's id, `whk_...`
-        #[arg(value_parser = WebhookId::parse)]
-        id: WebhookId,
+        /// The webhook's id, `whk_...`; at a terminal also its beginning [default: a choice]
+        #[arg(value_parser = given::<WebhookId>, add = completed::<WebhookId>())]
+        id: Option<Given<WebhookId>>,
         #[command(flatten)]
         service: Service,
     },
@@ -89,9 +93,9 @@ Examples:
   mandate webhook ping whk_01hf7yat000000000000000007
   mandate event show \"$(mandate webhook ping whk_01hf7yat000000000000000007 --jq .event)\"")]
     Ping {
-        /// The webhook's id, `whk_...`
-        #[arg(value_parser = WebhookId::parse)]
-        id: WebhookId,
+        /// The webhook's id, `whk_...`; at a terminal also its beginning [default: a choice]
+        #[arg(value_parser = given::<WebhookId>, add = completed::<WebhookId>())]
+        id: Option<Given<WebhookId>>,
         #[command(flatten)]
         change: Change,
     },
@@ -110,15 +114,17 @@ impl Webhook {
                 WEBHOOKS.change(&client, WEBHOOKS.path, Some(&body), output)
             }
             Self::List(list) => list.run(&WEBHOOKS, Vec::new(), global, output),
-            Self::Show { id, service } => WEBHOOKS.get(service, id, global, output),
+            Self::Show { id, service } => WEBHOOKS.get(service, id.as_ref(), global, output),
             Self::Delete { id, service } => {
                 let client = Client::new(service, global, class)?;
+                let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("delete {id}"))?;
                 client.delete(&format!("/webhooks/{id}"))?;
                 WEBHOOKS.show(&json!({"webhook": id.to_string(), "status": "deleted"}).to_string(), output)
             }
             Self::Ping { id, change } => {
                 let client = Client::for_change(change, global, class)?;
+                let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("send a ping to {id}"))?;
                 EVENTS.change(&client, &format!("/webhooks/{id}/ping"), None, output)
             }

@@ -1,10 +1,11 @@
 //! An export of decisions, as the service writes it.
 //!
-//! Each line is a JSON object with one member: first `export`, the request; then each `mandate` that governed
-//! one of the decisions; then each `decision`, by id, which is each agent's order of sequence; last the
-//! `trailer`, a JWT.
+//! Each line is a JSON object: first `export`, the request; then each `mandate` that governed one of the decisions; then
+//! the `governing` records of the public log, by number; then each `decision`, by id, which is each agent's order of
+//! sequence; last the `trailer`, a JWT. Decisions and governing records have their `blind` beside them.
 
 mod history;
+mod logged;
 mod mandates;
 mod reader;
 mod record;
@@ -18,6 +19,7 @@ use mandate_core::{
 };
 
 pub(crate) use self::history::{Follows, History, Order, Spending};
+pub(crate) use self::logged::{Logged, LoggedRow};
 pub(crate) use self::mandates::{Contradiction, Listed, Mandates, with_revocation};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
 pub(crate) use self::record::{Inconsistent, Record};
@@ -68,6 +70,8 @@ pub(crate) struct Review {
 pub(crate) enum Entry {
     Export(Header),
     Mandate(Box<Mandate>),
+    /// A record of the public log: see [`Logged`].
+    Governing,
     Decision(Box<Decision>),
     Trailer(String),
 }
@@ -88,9 +92,14 @@ impl Entry {
     pub(crate) fn read(line: &[u8]) -> Result<Self, Invalid> {
         let mut whole = Object::parse_as("line", line)?;
         let entry = if let Some(field) = whole.take("decision") {
-            Self::Decision(Box::new(Decision::read(&field)?))
+            let decision = Box::new(Decision::read(&field)?);
+            whole.take("blind").map(|field| logged::hash(&field)).transpose()?;
+            Self::Decision(decision)
         } else if let Some(field) = whole.take("mandate") {
             Self::Mandate(Box::new(read_mandate(field.object()?, true)?))
+        } else if let Some(field) = whole.take("governing") {
+            Logged::governing(&field, &mut whole)?;
+            Self::Governing
         } else if let Some(field) = whole.take("trailer") {
             Self::Trailer(field.string()?.into_owned())
         } else {

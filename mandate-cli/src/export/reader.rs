@@ -90,6 +90,7 @@ impl Reader {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
                         .next("pass what `mandate export download` wrote, in NDJSON"));
                 }
+                Ok(Entry::Governing) if !is_first => {}
                 // Decisions and misplaced lines are checked later, line by line.
                 _ => {
                     self.waiting.push_back(raw);

@@ -36,6 +36,7 @@ const _: () = assert!(size_of::<Place>() == 48, "the help of simulate says so");
 enum Kind {
     Export,
     Mandate,
+    Governing,
     Decision,
     /// The trailer, and lines of no known kind, which the reader of the lines refuses.
     Last,
@@ -46,7 +47,9 @@ enum Kind {
 struct Shape {
     export: Option<IgnoredAny>,
     mandate: Option<IgnoredAny>,
+    governing: Option<IgnoredAny>,
     decision: Option<Id>,
+    number: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +118,9 @@ fn belongs(line: &[u8]) -> (Kind, [u8; 16]) {
     match serde_json::from_slice(line) {
         Ok(Shape { export: Some(_), .. }) => (Kind::Export, NONE),
         Ok(Shape { mandate: Some(_), .. }) => (Kind::Mandate, NONE),
+        Ok(Shape { governing: Some(_), number, .. }) => {
+            (Kind::Governing, u128::from(number.unwrap_or_default()).to_be_bytes())
+        }
         Ok(Shape { decision: Some(Id { jti }), .. }) => {
             DecisionId::parse(&jti).map_or((Kind::Last, NONE), |id| (Kind::Decision, id.to_bytes()))
         }

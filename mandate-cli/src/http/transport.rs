@@ -10,7 +10,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout_at};
 
-use super::Error;
+use super::{Error, verbose};
 use crate::proxy::UsableProxy;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +74,11 @@ impl Transport {
 /// Sends a request and waits for the head of its answer. Head and body together must arrive within `limit`.
 pub(crate) fn send(request: RequestBuilder, limit: Duration) -> Result<Response, Error> {
     let deadline = Instant::now() + limit;
-    let response = wait(deadline, request.send())?;
+    let (client, request) = request.build_split();
+    let request = request?;
+    verbose::request(&request);
+    let response = wait(deadline, client.execute(request))?;
+    verbose::head(response.status(), response.headers());
     Ok(Response { response, deadline })
 }
 
@@ -120,7 +124,9 @@ impl Response {
 
     /// The body as text, at most `limit` bytes long.
     pub(crate) fn text(self, limit: u64) -> Result<String, Error> {
-        String::from_utf8(self.bytes(limit)?).map_err(|_| Error::NotUtf8)
+        let text = String::from_utf8(self.bytes(limit)?).map_err(|_| Error::NotUtf8)?;
+        verbose::body(&text);
+        Ok(text)
     }
 }
 

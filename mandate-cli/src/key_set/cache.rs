@@ -13,9 +13,8 @@ use crate::directory;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 
-/// The longest time that a key set is cached, whatever its issuer says: a withdrawn key is gone within the
-/// hour.
-const MAX_KEPT_SECONDS: i64 = 60 * 60;
+/// The longest time that a key set is cached, whatever its issuer says: a withdrawn key is gone within five minutes.
+const MAX_KEPT_SECONDS: i64 = 5 * 60;
 /// The longest file: a key set in base64, and its metadata.
 const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
 

@@ -292,11 +292,10 @@ fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<LoadedKeys, Failu
 pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
     let unreachable = |e: http::Error| {
         Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}{}", address.why(&e)))
-            .next(
-                address.advice(&e).unwrap_or_else(|| {
-                    "try again, or pass a key set that you have with --jwks FILE".to_owned()
-                }),
-            )
+            .next(address.advice(&e).unwrap_or_else(|| {
+                let again = "try again, or pass a key set that you have with --jwks FILE";
+                if e.is_no_tls() { http::NO_TLS } else { again }.to_owned()
+            }))
     };
     let request = address.transport()?.get(address.as_str());
     let response = request.and_then(|request| http::send(request, REQUEST_TIMEOUT)).map_err(unreachable)?;

@@ -67,12 +67,12 @@ fn published_vectors() {
     let jwks = folder.path().join("jwks.json");
     std::fs::write(&jwks, document["jwks"].to_string()).unwrap();
     let mut checked = 0;
-    for vector in document["vectors"].as_array().unwrap().iter().filter(|v| v["environment"] != "sandbox") {
+    for vector in document["vectors"].as_array().unwrap() {
         let issuer = vector["issuer"].as_str().or(document["issuer"].as_str()).unwrap();
         let mut command = mandate(&["verify", "-", "--event", "--json", "--issuer", issuer]);
         command.arg("--jwks").arg(&jwks).args(["--at", vector["now"].as_str().unwrap()]);
         command.args(["--leeway", &vector["leeway_seconds"].to_string()]);
-        command.args(vector["environment"].is_null().then_some("--allow-sandbox"));
+        command.args((vector["environment"] == "sandbox").then_some("--allow-sandbox"));
         let token = format!("{}\n", vector["token"].as_str().unwrap());
         let said = run_with_stdin(&mut command, token.as_bytes()).json();
         assert_eq!(said["error"]["check"], vector["check"], "{}: {said}", vector["name"]);

@@ -28,7 +28,16 @@ fn help_has_examples_and_version_a_number() {
         let args: Vec<&str> = command.into_iter().chain(["--help"]).collect();
         run(&args).code(0).shows("Examples:\n  mandate ");
     }
-    assert_eq!(run(&["--version"]).code(0).out, format!("mandate {}\n", env!("CARGO_PKG_VERSION")));
+    let version = format!("mandate {} (commit ", env!("CARGO_PKG_VERSION"));
+    let told = run(&["--version"]).code(0).out;
+    assert!(told.starts_with(&version) && told.ends_with(")\n"), "{told}");
+    assert_eq!(run(&["version"]).code(0).out, told);
+    let json = run(&["version", "--json"]).code(0).json();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    if let (Some(commit), Some(date)) = (json["commit"].as_str(), json["date"].as_str()) {
+        assert!(told.contains(&format!("(commit {commit} of {date})")), "{told}");
+        assert!(commit.len() >= 12 && date.len() == 10, "{told}");
+    }
 }
 
 #[test]
@@ -203,4 +212,49 @@ fn trigger_prints_what_it_has_made_when_it_fails() {
         "{ran:?}"
     );
     assert_eq!(service.requests().len(), 4);
+}
+
+#[test]
+fn words_of_other_command_lines_are_understood() {
+    let help = |args: &[&str]| Ran::from(mandate(args).arg("--help").output().unwrap()).code(0).out;
+    for noun in ["agent", "mandate", "decision", "review", "webhook", "event", "escrow", "profile"] {
+        let list = help(&[noun, "list"]);
+        assert_eq!(help(&[&format!("{noun}s"), "ls"]), list, "{noun}");
+        assert!(list.contains("Examples:"), "{noun}");
+    }
+    assert!(help(&["exports", "create"]).contains("export create"));
+    for (word, command) in
+        [("status", "whoami"), ("login", "login"), ("switch", "switch"), ("logout", "logout")]
+    {
+        let about = |help: &str| help.lines().next().unwrap().to_owned();
+        assert_eq!(about(&help(&["auth", word])), about(&help(&[command])), "{word}");
+    }
+    assert!(!help(&[]).contains("auth "), "they are understood, and not shown");
+}
+
+#[test]
+fn help_has_groups_and_topics_and_folds_what_every_command_has() {
+    let said = |args: &[&str]| Ran::from(mandate(args).output().unwrap());
+    let root = said(&["--help"]).code(0).out;
+    for group in [
+        "Verify and audit\n  verify ",
+        "Agents and mandates\n  agent ",
+        "Account\n  login ",
+        "Topics, as mandate help",
+    ] {
+        assert!(root.contains(group), "{group} is not in {root}");
+    }
+    assert!(
+        root.contains("Every command has --json, --jq, --format") && root.contains("Examples:"),
+        "{root}"
+    );
+    assert!(root.lines().all(|line| line.chars().count() <= 130), "{root}");
+    for (topic, text) in [("exit-codes", "27"), ("environment", "MANDATE_ISSUER"), ("formatting", "--json")] {
+        let help = said(&["help", topic]).code(0).out;
+        assert!(help.contains(text) && !help.contains("Usage:"), "{help}");
+    }
+    let short = said(&["whoami", "-h"]).code(0).out;
+    assert!(!short.contains("--jq") && short.contains("--base-url"), "{short}");
+    assert!(said(&["whoami", "--help"]).code(0).out.contains("--jq"));
+    said(&["nosuch"]).code(2).says("unrecognized subcommand 'nosuch'");
 }

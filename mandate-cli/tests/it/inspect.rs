@@ -71,7 +71,7 @@ fn standard_input_may_end_in_one_line_break() {
 #[test]
 fn what_is_no_token_is_malformed() {
     for (text, message) in [
-        (String::new(), "this has 1"),
+        (String::new(), "the token is empty"),
         ("a.b".to_owned(), "this has 2"),
         ("a.b.c.d.e".to_owned(), "this has 5"),
         ("!.e30.AA".to_owned(), "the header is not base64url"),

@@ -66,6 +66,9 @@ pub(crate) fn jwks_file(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The options for the payment of every token.
+pub(crate) const PAYMENT: [&str; 6] = ["--amount", "40", "--currency", "USD", "--recipient", "vendor:acme"];
+
 /// `mandate verify` of `token` a second after it was issued, with the key set in `jwks`.
 pub(crate) fn verify(token: &str, jwks: &str) -> Command {
     verify_at(token, jwks, IAT + 1)

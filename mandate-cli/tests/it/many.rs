@@ -6,10 +6,29 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, mandate, run_with_stdin};
-use crate::issuer::{IAT, ISSUER, jwks_file, live_token};
+use crate::issuer::{IAT, ISSUER, PAYMENT, jwks_file, live_token};
 
+/// `mandate verify --tokens -`, which compares with nothing but the issuer.
 fn verify(jwks: &str) -> Command {
     mandate(&["verify", "--tokens", "-", "--issuer", ISSUER, "--jwks", jwks, "--at", &IAT.to_string()])
+}
+
+/// The same for the payment of every token.
+fn settle(jwks: &str) -> Command {
+    let mut command = verify(jwks);
+    command.args(PAYMENT);
+    command
+}
+
+/// A command that gets a text on its standard input.
+trait OutputOf {
+    fn output_of(&mut self, text: &str) -> Ran;
+}
+
+impl OutputOf for Command {
+    fn output_of(&mut self, text: &str) -> Ran {
+        run_with_stdin(self, text.as_bytes())
+    }
 }
 
 fn answers(ran: &Ran) -> Vec<Value> {
@@ -54,7 +73,7 @@ fn each_line_has_its_answer_in_its_place() {
         let _ = writeln!(text, "{line}");
         text
     });
-    let ran = run_with_stdin(&mut verify(&jwks), text.as_bytes()).code(17);
+    let ran = run_with_stdin(settle(&jwks).arg("--nonce-elsewhere"), text.as_bytes()).code(17);
     let answers = answers(&ran);
     let asked: Vec<_> = lines.iter().enumerate().filter(|(_, (line, ..))| !line.is_empty()).collect();
     assert_eq!(answers.len(), asked.len());
@@ -67,10 +86,22 @@ fn each_line_has_its_answer_in_its_place() {
     }
     assert_eq!(answers[1]["id"], "order 7");
     // What an object does not say, the options do.
-    let strict = run_with_stdin(verify(&jwks).args(["--amount", "41"]), text.as_bytes()).code(17);
-    assert_eq!(self::answers(&strict)[0]["error"]["check"], "amount");
-    assert_eq!(self::answers(&strict)[1]["valid"], true);
-    let explained = run_with_stdin(verify(&jwks).arg("--explain"), object(json!({"amount": 40})).as_bytes());
+    let other = verify(&jwks).args(["--amount", "41", "--nonce-elsewhere"]).output_of(&text).code(17);
+    assert_eq!(self::answers(&other)[0]["error"]["check"], "amount");
+    assert_eq!(self::answers(&other)[1]["valid"], true);
+    // A line with a part of the payment alone is valid in its signature alone.
+    let part = &self::answers(&other)[2];
+    assert_eq!((&part["valid"], &part["error"]["exit_code"]), (&json!(false), &json!(26)));
+    assert_eq!(
+        (&part["compared"], &part["not_compared"]),
+        (&json!(["amount"]), &json!(["currency", "recipient"]))
+    );
+    let order = folder.path().join("order.json");
+    std::fs::write(&order, r#"{"amount": 40, "currency": "USD", "recipient": "vendor:acme"}"#).unwrap();
+    let ordered = verify(&jwks).arg("--order").arg(&order).arg("--nonce-elsewhere").output_of(&text).code(17);
+    assert_eq!(ordered.out, ran.out);
+    let explained =
+        settle(&jwks).args(["--nonce-elsewhere", "--explain"]).output_of(&object(json!({"amount": 40})));
     let answer = explained.code(0).json();
     let amount = answer["checks"].as_array().unwrap().iter().find(|c| c["check"] == "amount").unwrap();
     assert_eq!(amount["compared"], "the signed value with --amount 40");
@@ -81,17 +112,18 @@ fn fields_and_expressions_are_applied_to_each_answer() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let text = format!("{}\nrubbish\n", numbered(1));
-    let checked = |more: &[&str]| run_with_stdin(verify(&jwks).args(more), text.as_bytes());
-    let fields = checked(&["--json=line,valid,claims.request.amount,error.check"]).code(10);
+    let checked = |more: &[&str]| settle(&jwks).args(more).output_of(&text);
+    let read = |more: &[&str]| checked(&[&["--nonce-elsewhere"], more].concat());
+    let fields = read(&["--json=line,valid,claims.request.amount,error.check"]).code(10);
     assert_eq!(
         fields.out,
         "{\"line\":1,\"valid\":true,\"claims.request.amount\":40,\"error.check\":null}\n\
          {\"line\":2,\"valid\":false,\"claims.request.amount\":null,\"error.check\":\"parts\"}\n"
     );
-    assert_eq!(checked(&["--jq", "select(.valid | not) | .line"]).code(10).out, "2\n");
-    assert_eq!(checked(&["--json"]).out, checked(&[]).out);
-    assert_eq!(checked(&["--format", "ndjson"]).out, checked(&[]).out);
-    checked(&["--format", "table"]).code(2).says("no table");
+    assert_eq!(read(&["--jq", "select(.valid | not) | .line"]).code(10).out, "2\n");
+    assert_eq!(read(&["--json"]).out, read(&[]).out);
+    assert_eq!(read(&["--format", "ndjson"]).out, read(&[]).out);
+    read(&["--format", "table"]).code(2).says("no table");
 
     // An expression that fails costs the nonces that were claimed, and says so.
     let nonces = folder.path().join("nonces");
@@ -110,7 +142,7 @@ fn thousands_keep_their_order_and_a_nonce_passes_once() {
         text
     });
     let nonces = folder.path().join("nonces");
-    let run = || run_with_stdin(verify(&jwks).arg("--nonce-store").arg(&nonces), text.as_bytes()).code(18);
+    let run = || settle(&jwks).arg("--nonce-store").arg(&nonces).output_of(&text).code(18);
     let first = answers(&run());
     assert!(first.iter().enumerate().all(|(n, a)| a["id"] == json!(n.to_string())));
     assert!(first.iter().enumerate().all(|(n, a)| a["valid"] == (n < tokens.len())));
@@ -124,7 +156,7 @@ fn of_many_processes_one_passes_each_nonce() {
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, (0..200).map(|n| numbered(n) + "\n").collect::<String>()).unwrap();
     let mut command = mandate(&["verify", "--issuer", ISSUER, "--jwks", &jwks, "--at", &IAT.to_string()]);
-    command.arg("--tokens").arg(&tokens).arg("--nonce-store").arg(folder.path().join("nonces"));
+    command.args(PAYMENT).arg("--tokens").arg(&tokens).arg("--nonce-store").arg(folder.path().join("nonces"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let racing: Vec<_> = (0..4).map(|_| command.spawn().unwrap()).collect();
     let ran: Vec<Ran> = racing.into_iter().map(|child| child.wait_with_output().unwrap().into()).collect();
@@ -138,8 +170,12 @@ fn of_many_processes_one_passes_each_nonce() {
 fn answers_come_while_the_input_is_open() {
     use std::io::{BufRead as _, BufReader, Write as _};
     let folder = tempfile::tempdir().unwrap();
-    let mut child =
-        verify(&jwks_file(folder.path())).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = verify(&jwks_file(folder.path()))
+        .arg("--signature-only")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
     for n in 0..20 {
         writeln!(stdin, "{}", numbered(n)).unwrap();
@@ -156,7 +192,7 @@ fn an_answer_that_is_lost_has_used_the_nonce_up() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let mut command = mandate(&["verify", &numbered(1), "--issuer", ISSUER, "--jwks", &jwks]);
-    command.args(["--at", &IAT.to_string(), "--nonce-store"]).arg(folder.path().join("nonces"));
+    command.args(PAYMENT).args(["--at", &IAT.to_string(), "--nonce-store"]).arg(folder.path().join("nonces"));
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let lost = Ran::from(command.stdout(full).stderr(Stdio::piped()).output().unwrap()).code(3);
     lost.says("used up         n_00000000000000000000000001: ask for a new verdict");

@@ -230,3 +230,29 @@ fn a_dash_is_standard_input_and_never_a_file() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     run(&["jwks", "pin", "https://issuer.example/", "--jwks", "-"]).code(2).says("ends with a slash");
 }
+
+#[test]
+fn verbose_shows_requests_and_answers_and_no_key() {
+    let secret = crate::harness::agent_key();
+    let answer = format!(r#"{{"id":"agt_buyer","agent_key":"{secret}"}}"#);
+    let service = Service::new(&[("201 Created", answer.as_str())]);
+    let ran = ran(service.organization(&["agent", "create", "buyer", "--verbose"])).code(0);
+    for line in [
+        &format!("> POST {}/agents", service.base_url())[..],
+        "> authorization: ***",
+        "> content-type: application/json",
+        r#"> {"name":"buyer"}"#,
+        "< HTTP 201 Created",
+        "< x-request-id: req_1",
+    ] {
+        assert!(ran.err.lines().any(|shown| shown == line), "{line} is not in {}", ran.err);
+    }
+    assert!(
+        ran.err.contains("> idempotency-key: ") && ran.err.contains(r#"< {"id":"agt_buyer","agent_key":""#)
+    );
+    for key in [secret, crate::harness::organization_key()] {
+        assert!(!ran.err.contains(&key), "{}", ran.err);
+    }
+    assert!(ran.out.starts_with("agent        agt_buyer\n"), "{ran:?}");
+    service.requests();
+}

@@ -4,7 +4,9 @@ use mandate_core::{EnvironmentKind, jwt};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Service, mandate, run_with_stdin};
-use crate::issuer::{IAT, ISSUER, MANDATE, NONCE, claims, jwks, jwks_file, key, token, verify, verify_at};
+use crate::issuer::{
+    IAT, ISSUER, MANDATE, NONCE, PAYMENT, claims, jwks, jwks_file, key, token, verify, verify_at,
+};
 
 fn ran(command: &mut std::process::Command) -> Ran {
     command.output().unwrap().into()
@@ -61,7 +63,7 @@ fn what_is_not_compared_is_marked() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let production = jwt::sign(&*key(EnvironmentKind::Production), &claims(json!({})).to_string()).unwrap();
-    let out = ran(&mut verify(&production, &jwks)).code(0).out;
+    let not_compared = "amount, currency, recipient, nonce";
     let end = format!(
         "\
 verdict      allow
@@ -70,11 +72,92 @@ currency     USD (not compared)
 recipient    vendor:acme (not compared)
 mandate      {MANDATE} (not compared)
 replay       {NONCE} (not compared)
-VALID
+SIGNATURE VALID; NOT COMPARED: {not_compared}
 "
     );
-    assert!(out.ends_with(&end), "{out}");
-    assert!(out.contains("environment  production\n") && !out.contains("sandbox"), "{out}");
+    let refused = ran(&mut verify(&production, &jwks)).code(26).says("--nonce-store FILE");
+    assert!(refused.out.ends_with(&end), "{refused:?}");
+    assert!(
+        refused.out.contains("environment  production\n") && !refused.out.contains("sandbox"),
+        "{refused:?}"
+    );
+    // For reading alone the same is enough.
+    let read = ran(verify(&production, &jwks).arg("--signature-only")).code(0);
+    assert_eq!((read.out, read.err.as_str()), (refused.out, ""));
+}
+
+/// What of the payment was compared, and where the nonce is kept, decides between 0 and 26.
+#[test]
+fn only_a_verdict_that_was_compared_in_full_ends_with_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let token = token(json!({}));
+    let json = |args: &[&str], code| ran(verify(&token, &jwks).args(args).arg("--json")).code(code).json();
+    let elsewhere = ["--nonce-elsewhere"];
+    for parts in 0..8_usize {
+        let given: Vec<usize> = (0..3).filter(|part| parts & (1 << part) != 0).collect();
+        let args: Vec<&str> =
+            given.iter().flat_map(|part| &PAYMENT[2 * part..2 * part + 2]).copied().collect();
+        let name = |part: &usize| PAYMENT[2 * part].trim_start_matches('-');
+        let missing: Vec<&str> = [0, 1, 2].iter().filter(|part| !given.contains(part)).map(name).collect();
+        let code = if missing.is_empty() { 0 } else { 26 };
+        let kept = json(&[&args[..], &elsewhere].concat(), code);
+        assert_eq!(kept["valid"], missing.is_empty(), "{kept}");
+        assert_eq!(kept["compared"], json!(given.iter().map(name).collect::<Vec<_>>()));
+        assert_eq!(kept["not_compared"], json!(missing));
+        let replay = &kept["checks"].as_array().unwrap()[12];
+        assert_eq!((&replay["check"], &replay["status"]), (&json!("replay"), &json!("elsewhere")));
+        // Without a word on the nonce it is missing as well.
+        let unsaid = json(&args, 26);
+        assert_eq!(unsaid["not_compared"], json!([&missing[..], &["nonce"]].concat()));
+        assert_eq!(
+            (&unsaid["error"]["check"], &unsaid["error"]["exit_code"]),
+            (&json!("not_compared"), &json!(26))
+        );
+        assert!(unsaid["claims"]["nonce"].is_string(), "{unsaid}");
+    }
+    let nonces = folder.path().join("nonces");
+    let stored = [&PAYMENT[..], &["--mandate", MANDATE, "--nonce-store", nonces.to_str().unwrap()]].concat();
+    let claimed = json(&stored, 0);
+    assert_eq!(claimed["compared"], json!(["amount", "currency", "recipient", "mandate", "nonce"]));
+    assert_eq!(claimed["not_compared"], json!([]));
+    let read = json(&["--signature-only"], 0);
+    assert_eq!(
+        (&read["valid"], &read["not_compared"]),
+        (&json!(true), &json!(["amount", "currency", "recipient", "nonce"]))
+    );
+    for both in [["--signature-only", "--nonce-elsewhere"], ["--event", "--signature-only"]] {
+        ran(verify(&token, &jwks).args(both)).code(2).says("cannot be used with");
+    }
+}
+
+#[test]
+fn an_order_is_one_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let token = token(json!({}));
+    let file = folder.path().join("order.json");
+    let order = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        ran(verify(&token, &jwks).arg("--order").arg(&file).arg("--nonce-elsewhere"))
+    };
+    let payment = r#""amount": 40.00, "currency": "USD", "recipient": "vendor:acme""#;
+    order(&format!("{{{payment}}}\n"))
+        .code(0)
+        .shows("(not compared)\nreplay")
+        .shows("(kept elsewhere)\nVALID");
+    let whole = order(&format!("{{\"id\": 7, {payment}, \"mandate\": \"{MANDATE}\"}}")).code(0);
+    assert!(!whole.out.contains("not compared"), "{whole:?}");
+    order(&format!("{{{}}}", payment.replace("40.00", "40.01"))).code(17).shows("NOT VALID (amount)");
+    order(&format!("{{{}}}", payment.replace("currency", "curency"))).code(2).says("curency");
+    order(r#"{"amount": 40}"#).code(2).says("currency is required");
+    let order = format!("{{{payment}}}");
+    run_with_stdin(verify(&token, &jwks).args(["--order", "-", "--nonce-elsewhere"]), order.as_bytes())
+        .code(0);
+    ran(verify("-", &jwks).args(["--order", "-"])).code(2).says("the order and what is verified cannot both");
+    ran(verify(&token, &jwks).args(["--order", "/nowhere", "--amount", "40"]))
+        .code(2)
+        .says("cannot be used with");
 }
 
 #[test]
@@ -82,10 +165,14 @@ fn json_says_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let kid = key(EnvironmentKind::Sandbox).kid().to_string();
-    let valid = ran(verify(&token(json!({})), &jwks).args(["--json", "--amount", "40"])).code(0);
+    let valid = ran(verify(&token(json!({})), &jwks).args(["--json", "--amount", "40"])).code(26);
     assert_eq!(
         valid.json(),
-        json!({"valid": true, "claims": claims(json!({})), "checks": [
+        json!({"valid": false, "compared": ["amount"], "not_compared": ["currency", "recipient", "nonce"], "error": {
+            "check": "not_compared",
+            "message": "the signature is valid; not compared with anything: currency, recipient, nonce",
+            "exit_code": 26,
+        }, "claims": claims(json!({})), "checks": [
             {"check": "algorithm", "status": "passed", "value": "ES256"},
             {"check": "signature", "status": "passed", "value": kid},
             {"check": "kind", "status": "passed", "value": "a verdict"},
@@ -138,7 +225,6 @@ fn every_failure_has_its_code() {
     let event = json!({"iss": ISSUER, "jti": "evt_00000000000000000000000001", "iat": IAT, "type": "ping", "data": {}});
     let event = jwt::sign(&*key(EnvironmentKind::Sandbox), &event.to_string()).unwrap();
 
-    check("", &[], 10, "parts");
     check(&format!("{good} "), &[], 10, "encoding");
     check(&format!("{good}="), &[], 10, "encoding");
     check(&"a".repeat(16_385), &[], 10, "size");
@@ -180,8 +266,13 @@ fn leeway_and_time() {
         (IAT - 30, "30", 0),
         (IAT - 31, "30", 13),
     ] {
-        let ran =
-            ran(verify_at(&token(json!({})), &jwks, at).args(["--leeway", leeway, "--json"])).code(code);
+        let ran = ran(verify_at(&token(json!({})), &jwks, at).args([
+            "--signature-only",
+            "--leeway",
+            leeway,
+            "--json",
+        ]))
+        .code(code);
         let check = match code {
             12 => json!("expiry"),
             13 => json!("issued_at"),
@@ -194,7 +285,7 @@ fn leeway_and_time() {
             .args(args))
     };
     verify_now(&[]).code(12).shows("the token has expired");
-    verify_now(&["--at", "2026-03-01T13:00:00+01:00"]).code(0);
+    verify_now(&["--signature-only", "--at", "2026-03-01T13:00:00+01:00"]).code(0);
     for (option, value, message) in [
         ("--leeway", "31", "leeway must be from 0 to 30 seconds"),
         ("--leeway", "-1", "leeway must be from 0 to 30 seconds"),
@@ -221,7 +312,7 @@ fn a_token_from_standard_input_may_end_in_one_line_break() {
         (format!("\u{feff}{token}"), 10),
         (String::new(), 10),
     ] {
-        run_with_stdin(&mut verify("-", &jwks), text.as_bytes()).code(code);
+        run_with_stdin(verify("-", &jwks).arg("--signature-only"), text.as_bytes()).code(code);
     }
     run_with_stdin(&mut verify("-", &jwks), "a".repeat(100_000).as_bytes()).code(10);
 }
@@ -234,7 +325,8 @@ fn the_key_set_is_fetched_from_the_issuer() {
         let service = Service::new(&[(published, &jwks)]);
         let token = token(json!({"iss": service.address()}));
         let url = format!("{}/.well-known/jwks.json", service.address());
-        let mut command = mandate(&["verify", &token, "--allow-sandbox", "--at", &IAT.to_string()]);
+        let mut command =
+            mandate(&["verify", "--signature-only", &token, "--allow-sandbox", "--at", &IAT.to_string()]);
         match how {
             "option" => command.args(["--issuer", service.address()]).env("MANDATE_JWKS", "/nowhere"),
             "variable" => command.env("MANDATE_ISSUER", service.address()),
@@ -303,15 +395,18 @@ fn published_vectors() {
     let jwks = folder.path().join("jwks.json");
     std::fs::write(&jwks, document["jwks"].to_string()).unwrap();
     let mut checked = 0;
-    // Who allows the sandbox allows production, too: that a token is of the sandbox cannot be expected here.
-    for vector in document["vectors"].as_array().unwrap().iter().filter(|v| v["environment"] != "sandbox") {
+    // The sandbox alone cannot be asked for here: to allow it is to allow production, too.
+    let asks_for_sandbox = |v: &&Value| v["environment"] == "sandbox" && v["check"] == "environment";
+    for vector in document["vectors"].as_array().unwrap().iter().filter(|v| !asks_for_sandbox(v)) {
         let issuer = vector["issuer"].as_str().or(document["issuer"].as_str()).unwrap();
         let mut command = mandate(&["verify", "-", "--json", "--issuer", issuer]);
         command.arg("--jwks").arg(&jwks).args(["--at", vector["now"].as_str().unwrap()]);
         command.args(["--leeway", &vector["leeway_seconds"].to_string()]);
-        if vector["environment"].is_null() {
+        if vector["environment"] == "sandbox" || vector["environment"] == "any" {
             command.arg("--allow-sandbox");
         }
+        let is_signature_only = vector["signature_only"] == true;
+        command.arg(if is_signature_only { "--signature-only" } else { "--nonce-elsewhere" });
         for name in ["amount", "currency", "recipient", "mandate"] {
             if let Some(expected) = vector[name].as_str() {
                 command.arg(format!("--{name}")).arg(expected);
@@ -335,7 +430,7 @@ fn a_file_given_as_a_token_gets_advice() {
     std::fs::write(&file, token(json!({}))).unwrap();
     let name = file.to_str().unwrap();
     ran(&mut verify(name, &jwks)).code(2).says(&format!("@{name} reads the token from it"));
-    ran(&mut verify(&format!("@{name}"), &jwks)).code(0);
+    ran(verify(&format!("@{name}"), &jwks).arg("--signature-only")).code(0);
     for nothing in ["", "\n"] {
         run_with_stdin(&mut verify("-", &jwks), nothing.as_bytes())
             .code(10)

@@ -46,6 +46,7 @@ impl Auditor<'_> {
                     return audited;
                 }
                 Ok(Entry::Mandate(mandate)) => format!("the mandate {} among the decisions", mandate.id),
+                Ok(Entry::Governing) => "a governing record among the decisions".to_owned(),
                 Ok(Entry::Export(_)) => "a second header".to_owned(),
                 Err(e) => e.to_string(),
             }

@@ -9,13 +9,16 @@ use serde::Serialize;
 
 use self::bands::{Band, bands, openings};
 
-use super::{MAX_BODY_BYTES, WRITTEN};
+use super::MAX_BODY_BYTES;
 use crate::client::Client;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
+use crate::governed::written;
 use crate::input::Source;
+use crate::mistake;
+use crate::named::{given, to_read};
 use crate::output::Output;
 use crate::service::Service;
 use crate::style::{BOLD, printable};
@@ -45,15 +48,15 @@ pub(crate) struct Diff {
 
 /// A field that differs.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-struct Difference {
-    field: &'static str,
-    before: String,
-    after: String,
-    effect: String,
+pub(in crate::command) struct Difference {
+    pub(in crate::command) field: &'static str,
+    pub(in crate::command) before: String,
+    pub(in crate::command) after: String,
+    pub(in crate::command) effect: String,
 }
 
 /// A mandate, and whether it is in force.
-struct Side {
+pub(in crate::command) struct Side {
     terms: Terms,
     status: MandateStatus,
 }
@@ -82,19 +85,27 @@ impl Diff {
     }
 
     fn read(&self, side: &str, global: &Global) -> Result<Side, Failure> {
-        let text = match MandateId::parse(side) {
-            Ok(id) => Client::new(&self.service, global, None)?.get(&format!("/mandates/{id}"), &[])?,
+        let text = match given::<MandateId>(side) {
+            Ok(named) => {
+                let client = Client::new(&self.service, global, None)?;
+                client.get(&format!("/mandates/{}", to_read(Some(&named), &client)?), &[])?
+            }
             Err(_) => Source::from(side).read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?,
         };
         Side::read(&text, environment::now()).map_err(|e| {
-            Failure::new(Exit::InvalidRequest, format!("{side} is no mandate: {e}"))
+            mistake::refused("the mandate", &Source::from(side), &text, &e, Exit::InvalidRequest)
                 .next("mandate mandate lint shows every problem at once")
         })
     }
 }
 
 impl Side {
-    fn read(text: &str, now: Timestamp) -> Result<Self, mandate_core::Invalid> {
+    /// The mandate of a file, which is in force.
+    pub(in crate::command) fn active(terms: Terms) -> Self {
+        Self { terms, status: MandateStatus::Active }
+    }
+
+    pub(in crate::command) fn read(text: &str, now: Timestamp) -> Result<Self, mandate_core::Invalid> {
         // The output of `mandate show --json` is a mandate, too.
         let recorded = fields::at(text, "id").is_some();
         let terms = if recorded { written(text) } else { text.to_owned() };
@@ -111,17 +122,8 @@ impl Side {
     }
 }
 
-/// The terms of a recorded mandate, as they were written.
-fn written(recorded: &str) -> String {
-    let members: Vec<String> = WRITTEN
-        .iter()
-        .filter_map(|name| Some(format!("\"{name}\":{}", fields::at(recorded, name)?)))
-        .collect();
-    format!("{{{}}}", members.join(","))
-}
-
 /// Every field that differs, and its effect.
-fn compare(before: &Side, after: &Side) -> Vec<Difference> {
+pub(in crate::command) fn compare(before: &Side, after: &Side) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut differ = |field, before: String, after: String, effect: String| {
         if before != after {

@@ -8,10 +8,12 @@ use mandate_core::{Invalid, MAX_CATEGORIES, Terms, Timestamp, Total};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{MAX_BODY_BYTES, WRITTEN};
+use super::MAX_BODY_BYTES;
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::governed::WRITTEN;
 use crate::input::Source;
+use crate::mistake::{self, Located};
 use crate::output::Output;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::source;
@@ -47,15 +49,18 @@ enum Level {
     Warning,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct Finding {
     level: Level,
     field: String,
     message: String,
     suggestion: &'static str,
+    /// Where it is, for people.
+    #[serde(skip)]
+    located: Option<Located>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct Report {
     /// Whether the service would accept it.
     valid: bool,
@@ -67,7 +72,7 @@ struct Report {
 impl Lint {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
         let text = self.file.read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?;
-        let findings = examine(&text, environment::now());
+        let findings = examine(&self.file, &text, environment::now());
         let valid = findings.iter().all(|f| f.level == Level::Warning);
         let passes = valid && (findings.is_empty() || !self.strict);
         let report = Report { valid, passes, findings };
@@ -88,7 +93,13 @@ impl Report {
                 Level::Warning => (CAUTION, "warning"),
             };
             let (message, suggestion) = (printable(&finding.message), finding.suggestion);
-            output.text(&format!("{style}{level:<9}{style:#}{message}\n         {suggestion}\n"));
+            let located = finding.located.as_ref();
+            let excerpt = located.and_then(|located| located.excerpt.as_deref()).unwrap_or_default();
+            let meant = located.and_then(|located| located.meant.as_deref());
+            let meant = meant.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+            output.text(&format!(
+                "{style}{level:<9}{style:#}{message}\n{excerpt}         {meant}{suggestion}\n"
+            ));
         }
         output.text(&match (self.valid, self.passes, self.findings.len()) {
             (true, true, 0) => format!("{GOOD}ok{GOOD:#}\n"),
@@ -102,8 +113,8 @@ impl Report {
 }
 
 /// Every problem and oddity of a mandate.
-fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
-    let (terms, mut findings) = problems(text, now);
+fn examine(source: &Source, text: &str, now: Timestamp) -> Vec<Finding> {
+    let (terms, mut findings) = problems(source, text, now);
     if findings.is_empty() {
         findings.extend(terms.iter().flat_map(|terms| oddities(terms, now)));
     }
@@ -112,7 +123,7 @@ fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
 
 /// The service's rules stop at the first problem. So each is noted and corrected in a copy, which is read
 /// again.
-fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
+fn problems(source: &Source, text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut copy = text.to_owned();
     while findings.len() < MAX_PROBLEMS {
@@ -133,6 +144,7 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
             field: problem.field().to_owned(),
             message: problem.to_string(),
             suggestion: suggestion(problem.field()),
+            located: Some(mistake::located(source, text, &problem)),
         });
         match corrected.filter(|corrected| *corrected != copy) {
             Some(corrected) => copy = corrected,
@@ -267,7 +279,13 @@ fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |field: &str, message: String, suggestion| {
         let message = format!("{field} {message}");
-        findings.push(Finding { level: Level::Warning, field: field.to_owned(), message, suggestion });
+        findings.push(Finding {
+            level: Level::Warning,
+            field: field.to_owned(),
+            message,
+            suggestion,
+            located: None,
+        });
     };
     let soon = now.plus_seconds(SOON_DAYS * DAY_SECONDS);
     if terms.must_hold_at(soon).is_err() {
@@ -321,7 +339,7 @@ mod tests {
 
     fn lint(text: &str) -> Vec<String> {
         let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
-        examine(text, now).into_iter().map(|finding| finding.message).collect()
+        examine(&Source::Stdin, text, now).into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
@@ -355,7 +373,7 @@ mod tests {
         };
         let fields = |text: &str| -> Vec<String> {
             let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
-            let problems = problems(text, now).1;
+            let problems = problems(&Source::Stdin, text, now).1;
             let mut fields: Vec<_> = problems.into_iter().map(|finding| finding.field).collect();
             fields.sort_unstable();
             fields

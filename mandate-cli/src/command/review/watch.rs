@@ -1,6 +1,8 @@
 //! `mandate review watch`: a full-screen queue of pending reviews, with one-key answers.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+mod details;
+mod entry;
 mod screen;
 mod terminal;
 mod worker;
@@ -14,7 +16,8 @@ use std::time::{Duration, Instant};
 use mandate_core::api_key::KeyClass;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::worker::{Answer, Order, Report};
+use self::entry::Entry;
+use self::worker::{About, Answer, Order, Report};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
@@ -26,23 +29,23 @@ const FRAME: Duration = Duration::from_millis(50);
 /// How long a selection or a question must be on the screen, without a key, before a key can answer it. An
 /// earlier key was pressed before the person could read it.
 const SETTLE: Duration = Duration::from_millis(300);
-/// The longest reason that the service accepts, in characters.
-const MAX_REASON: usize = 500;
-
 const ASKING: &str = "asking the service ...";
 const NOTHING_DONE: &str = "nothing was done";
 const GONE: &str = "the selected review is gone: it was resolved elsewhere, or has expired";
 
 /// Approve or deny pending reviews on one screen, each beside its mandate
 ///
-/// Only the arrow keys change the selection. After the selected review is resolved, here or elsewhere, nothing is selected.
+/// Beside a request are its mandate, what is left of the month after it, and what its agent paid lately, to the same
+/// recipient first. Only the arrow keys and a search change the selection. After the selected review is resolved, here or
+/// elsewhere, nothing is selected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate review watch
   mandate review watch --profile live --refresh 30
 
-Keys: up/down or k/j select, a approves, d denies and asks for a reason, r refreshes, q quits.
+Keys: up/down or k/j select, a approves, d denies and asks for a reason, / searches, n finds the next, f filters, \
+r refreshes, ? explains all, q quits.
 In a live environment, y confirms each answer. A key that follows a change on the screen too soon is ignored.")]
 pub(crate) struct Watch {
     /// The time between two refreshes, in seconds
@@ -64,6 +67,8 @@ struct Payment {
 struct Queue {
     live: bool,
     address: String,
+    /// The environment's mode, once it was read.
+    mode: String,
     /// Waiting decisions, oldest first, as the service lists them.
     waiting: Vec<String>,
     chosen: Option<Payment>,
@@ -71,6 +76,14 @@ struct Queue {
     place: usize,
     /// The mandate of the selected request, once it was read.
     mandate: Option<String>,
+    /// The month of its agent, once it was read.
+    usage: Option<String>,
+    /// What its agent paid among its last decisions, newest first, once it was read.
+    paid: Option<Vec<String>>,
+    /// What a request must contain to be shown.
+    filter: String,
+    /// What was searched for.
+    search: String,
     asking: Asking,
     /// Since when selection and question are on the screen without an early key. None until they are drawn.
     settling_since: Option<Instant>,
@@ -82,10 +95,12 @@ struct Queue {
 enum Asking {
     /// To select.
     Nothing,
-    /// For the reason of a denial.
-    Reason(Payment, String),
+    /// For a text: the reason of a denial, or what to look for.
+    Text(Entry, String),
     /// For a confirmation.
     Confirmation(Answer),
+    /// Nothing: all keys are explained.
+    Help,
 }
 
 /// The effect of a key.
@@ -119,6 +134,10 @@ impl Watch {
 }
 
 impl Payment {
+    fn agent(&self) -> String {
+        fields::text(&self.decision, "request.agent").unwrap_or_default()
+    }
+
     fn of(decision: &str) -> Option<Self> {
         let (review, mandate) = (review_of(decision)?, fields::text(decision, "mandate"));
         Some(Self { review, mandate, decision: decision.to_owned() })
@@ -130,10 +149,15 @@ impl Queue {
         Self {
             live,
             address,
+            mode: String::new(),
             waiting: Vec::new(),
             chosen: None,
             place: 0,
             mandate: None,
+            usage: None,
+            paid: None,
+            filter: String::new(),
+            search: String::new(),
             asking: Asking::Nothing,
             settling_since: None,
             message: String::new(),
@@ -194,7 +218,7 @@ impl Queue {
                 if is_first {
                     return Ok(self.choose(0));
                 }
-                if self.chosen.is_some() && self.position().is_none() {
+                if self.chosen.as_ref().is_some_and(|chosen| self.is_gone(chosen)) {
                     let step = self.unchoose();
                     GONE.clone_into(&mut self.message);
                     return Ok(step);
@@ -203,6 +227,13 @@ impl Queue {
             Report::Mandate { id, mandate } => {
                 if self.chosen.as_ref().is_some_and(|chosen| chosen.mandate.as_ref() == Some(&id)) {
                     self.mandate = Some(mandate);
+                }
+            }
+            Report::Mode(mode) => self.mode = mode,
+            Report::Agent { agent, usage, paid } => {
+                if self.chosen.as_ref().is_some_and(|chosen| chosen.agent() == agent) {
+                    self.usage = usage;
+                    self.paid = paid.or(self.paid.take());
                 }
             }
             Report::Message(message) => self.message = message,
@@ -216,19 +247,15 @@ impl Queue {
         Ok(Step::GoOn)
     }
 
-    /// A review's position in the queue.
-    fn place_of(&self, review: &str) -> Option<usize> {
-        self.waiting.iter().position(|decision| review_of(decision).as_deref() == Some(review))
-    }
-
-    /// The position of the selected review.
+    /// The position of the selected review among those that are shown.
     fn position(&self) -> Option<usize> {
-        self.place_of(&self.chosen.as_ref()?.review)
+        let chosen = &self.chosen.as_ref()?.review;
+        self.shown().iter().position(|decision| review_of(decision).as_ref() == Some(chosen))
     }
 
     /// Whether a review is known to wait no more.
     fn is_gone(&self, payment: &Payment) -> bool {
-        self.place_of(&payment.review).is_none()
+        self.waiting.iter().all(|decision| review_of(decision).as_ref() != Some(&payment.review))
     }
 
     /// Whether selection and question have been shown long enough to be answered.
@@ -243,16 +270,17 @@ impl Queue {
     }
 
     fn choose(&mut self, at: usize) -> Step {
-        let Some(payment) = self.waiting.get(at).and_then(|decision| Payment::of(decision)) else {
+        let Some(payment) = self.shown().get(at).and_then(|decision| Payment::of(decision)) else {
             return Step::GoOn;
         };
         if self.chosen.as_ref().is_some_and(|chosen| chosen.review == payment.review) {
             return Step::GoOn;
         }
-        let mandate = payment.mandate.clone();
-        (self.chosen, self.place, self.mandate, self.settling_since) = (Some(payment), at, None, None);
+        let about = About { mandate: payment.mandate.clone(), agent: payment.agent() };
+        (self.chosen, self.place, self.settling_since) = (Some(payment), at, None);
+        (self.mandate, self.usage, self.paid) = (None, None, None);
         self.message.clear();
-        Step::Give(Order::Choose(mandate))
+        Step::Give(Order::Choose(Some(about)))
     }
 
     /// Clears the selection. A person must select again.
@@ -271,8 +299,9 @@ impl Queue {
         }
         match std::mem::replace(&mut self.asking, Asking::Nothing) {
             Asking::Nothing => self.command(key.code),
-            Asking::Reason(payment, reason) => self.edit(payment, reason, key.code),
+            Asking::Text(entry, text) => self.edit(entry, text, key.code),
             Asking::Confirmation(answer) => self.confirm(answer, key.code),
+            Asking::Help => self.ask(Asking::Nothing),
         }
     }
 
@@ -285,7 +314,7 @@ impl Queue {
             }
             // Another review now has the position of the selected one.
             (KeyCode::Up | KeyCode::Down, None) => {
-                self.choose(self.place.min(self.waiting.len().saturating_sub(1)))
+                self.choose(self.place.min(self.shown().len().saturating_sub(1)))
             }
             (KeyCode::Up | KeyCode::Char('k'), Some(_)) => self.choose(self.place.saturating_sub(1)),
             (KeyCode::Down | KeyCode::Char('j'), Some(_)) => self.choose(self.place.saturating_add(1)),
@@ -294,9 +323,16 @@ impl Queue {
                 if self.is_settled() { self.answer(answer) } else { self.too_early() }
             }
             (KeyCode::Char('d'), Some(chosen)) => {
-                let asking = Asking::Reason(chosen.clone(), String::new());
+                let asking = Asking::Text(Entry::Reason(chosen.clone()), String::new());
                 self.ask(asking)
             }
+            (KeyCode::Char('/'), _) => self.ask(Asking::Text(Entry::Search, String::new())),
+            (KeyCode::Char('f'), _) => {
+                let filter = self.filter.clone();
+                self.ask(Asking::Text(Entry::Filter, filter))
+            }
+            (KeyCode::Char('n'), _) => self.find_next(),
+            (KeyCode::Char('?'), _) => self.ask(Asking::Help),
             _ => Step::GoOn,
         }
     }
@@ -304,22 +340,6 @@ impl Queue {
     /// An early key does nothing, nor do the keys that come with it.
     fn too_early(&mut self) -> Step {
         self.settling_since = Some(Instant::now());
-        Step::GoOn
-    }
-
-    fn edit(&mut self, payment: Payment, mut reason: String, key: KeyCode) -> Step {
-        match key {
-            KeyCode::Enter if !self.is_gone(&payment) => {
-                return self.answer(Answer { payment, denied: Some(reason) });
-            }
-            KeyCode::Enter | KeyCode::Esc => return self.give_up(),
-            KeyCode::Backspace => {
-                reason.pop();
-            }
-            KeyCode::Char(c) if reason.chars().count() < MAX_REASON => reason.push(c),
-            _ => {}
-        }
-        self.asking = Asking::Reason(payment, reason);
         Step::GoOn
     }
 
@@ -342,15 +362,6 @@ impl Queue {
     fn give_up(&mut self) -> Step {
         NOTHING_DONE.clone_into(&mut self.message);
         self.ask(Asking::Nothing)
-    }
-
-    /// Pasted text becomes part of a reason, or is ignored.
-    fn paste(&mut self, text: &str) -> Step {
-        if let Asking::Reason(_, reason) = &mut self.asking {
-            let room = MAX_REASON.saturating_sub(reason.chars().count());
-            reason.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room));
-        }
-        Step::GoOn
     }
 
     /// Approves, or denies with a reason, which can be empty. Asks for confirmation in a live environment.

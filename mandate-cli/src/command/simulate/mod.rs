@@ -7,10 +7,12 @@ use clap::ValueEnum;
 use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate};
 
-use self::replay::{Change, Replay, Simulated};
+use self::replay::Change;
+pub(super) use self::replay::{Money, Pair, Replay, Simulated};
 use crate::exit::{Exit, Failure};
 use crate::export::{Reader, read_mandate, walk};
 use crate::input::Source;
+use crate::mistake;
 use crate::output::Output;
 use crate::style::{BOLD, CAUTION, GOOD};
 use crate::value::{agent, source};
@@ -85,14 +87,14 @@ Exit codes:
   0 simulated    24 a condition of --fail-on is met    23 the export is refused    30 a candidate is refused";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Reviews {
+pub(super) enum Reviews {
     Approve,
     Deny,
     AsRecorded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FailOn {
+pub(super) enum FailOn {
     Any,
     MoreDenials,
     MoreAllows,
@@ -144,10 +146,7 @@ fn candidate(source: &Source) -> Result<Mandate, Failure> {
     Object::parse_as("mandate", text.as_bytes())
         .and_then(|mandate| read_mandate(mandate, false))
         .map(|mandate| Mandate::new(mandate.id, mandate.terms, mandate.created_at))
-        .map_err(|e| {
-            Failure::new(Exit::InvalidRequest, format!("the candidate is refused: {e}"))
-                .note("read from", source)
-        })
+        .map_err(|e| mistake::refused("the candidate", source, &text, &e, Exit::InvalidRequest))
 }
 
 fn print_change(change: &Change, output: &mut Output) -> Result<(), Failure> {

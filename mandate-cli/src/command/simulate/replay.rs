@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Inconsistent, Prologue, Record};
 
 /// The state of a simulation.
-pub(super) struct Replay {
+pub(in crate::command) struct Replay {
     candidates: HashMap<AgentId, Mandate>,
     agents: HashSet<AgentId>,
     reviews: Reviews,
@@ -33,23 +33,23 @@ pub(super) struct Replay {
 
 /// How often one verdict became another.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Pair {
-    pub(super) recorded: Verdict,
-    pub(super) simulated: Verdict,
-    pub(super) count: u64,
+pub(in crate::command) struct Pair {
+    pub(in crate::command) recorded: Verdict,
+    pub(in crate::command) simulated: Verdict,
+    pub(in crate::command) count: u64,
 }
 
 /// What was allowed, and what would have been allowed.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Money {
-    pub(super) currency: Currency,
-    pub(super) recorded: Total,
-    pub(super) simulated: Total,
+pub(in crate::command) struct Money {
+    pub(in crate::command) currency: Currency,
+    pub(in crate::command) recorded: Total,
+    pub(in crate::command) simulated: Total,
 }
 
 /// A decision whose verdict would change.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Change {
+pub(in crate::command) struct Change {
     line: u64,
     decision: DecisionId,
     at: Timestamp,
@@ -64,26 +64,26 @@ pub(super) struct Change {
 
 /// The result.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Simulated {
-    pub(super) requests: u64,
-    pub(super) approvals: u64,
+pub(in crate::command) struct Simulated {
+    pub(in crate::command) requests: u64,
+    pub(in crate::command) approvals: u64,
     /// Recorded approvals of requests that need no review in the simulation.
-    pub(super) without_approval: u64,
+    pub(in crate::command) without_approval: u64,
     /// Requests that need a review in the simulation and are not approved.
-    pub(super) waiting: u64,
-    pub(super) changed: u64,
-    pub(super) verdicts: Vec<Pair>,
-    pub(super) money: Vec<Money>,
+    pub(in crate::command) waiting: u64,
+    pub(in crate::command) changed: u64,
+    pub(in crate::command) verdicts: Vec<Pair>,
+    pub(in crate::command) money: Vec<Money>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) first: Option<Change>,
+    pub(in crate::command) first: Option<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) inconsistent: Option<Inconsistent>,
+    pub(in crate::command) inconsistent: Option<Inconsistent>,
     #[serde(skip)]
     newly: HashMap<&'static str, bool>,
 }
 
 impl Replay {
-    pub(super) fn new(
+    pub(in crate::command) fn new(
         candidates: Vec<Mandate>,
         agents: &[AgentId],
         reviews: Reviews,
@@ -112,7 +112,7 @@ impl Replay {
     }
 
     /// Decides one request again.
-    pub(super) fn take(
+    pub(in crate::command) fn take(
         &mut self,
         prologue: &Prologue,
         line: u64,
@@ -256,7 +256,7 @@ impl Replay {
         Some(change)
     }
 
-    pub(super) fn conclude(self) -> Simulated {
+    pub(in crate::command) fn conclude(self) -> Simulated {
         Simulated {
             verdicts: self.verdicts.into_values().collect(),
             money: self.money.into_values().collect(),
@@ -277,7 +277,7 @@ fn kind(verdict: Verdict) -> &'static str {
 
 impl Simulated {
     /// Whether `what` applies.
-    pub(super) fn is(&self, what: FailOn) -> bool {
+    pub(in crate::command) fn is(&self, what: FailOn) -> bool {
         let newly = |kind| self.newly.get(kind).copied().unwrap_or_default();
         match what {
             FailOn::Any => self.changed > 0 || self.money.iter().any(|m| m.simulated != m.recorded),

@@ -7,32 +7,17 @@ use mandate_core::verify::{
     Expected, NotClaimed, TokenKind, VerifiedEvent, VerifiedVerdict, VerifyError, verify_event,
     verify_verdict,
 };
-use mandate_core::{
-    Amount, Currency, EnvironmentKind, EventClaims, MandateId, Recipient, Timestamp, VerdictClaims,
-};
+use mandate_core::{EnvironmentKind, EventClaims, Timestamp, VerdictClaims};
 use serde_json::value::RawValue;
 
 use super::Verify;
+use super::order::Wanted;
 use super::report::{Line, Report, SANDBOX, Status};
 use crate::exit::{Exit, Failure};
 use crate::nonce_store::NonceFileError;
 
-/// What a token is expected to be for.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
-    pub(super) amount: Option<Amount>,
-    pub(super) currency: Option<Currency>,
-    pub(super) recipient: Option<Recipient>,
-    pub(super) mandate: Option<MandateId>,
-}
-
-impl Wanted {
-    /// The expectations from the options.
-    pub(super) fn of(args: &Verify) -> Self {
-        let Verify { amount, currency, recipient, mandate, .. } = args;
-        Self { amount: *amount, currency: currency.clone(), recipient: recipient.clone(), mandate: *mandate }
-    }
-}
+/// The name of what `replay` compares, among what was not compared.
+pub(super) const NONCE: &str = "nonce";
 
 /// A token that passed every check except that of its nonce.
 pub(super) enum Verified {
@@ -92,6 +77,8 @@ impl Verifier<'_> {
         Expected {
             leeway: self.args.leeway,
             environment: (!self.args.allow_sandbox).then_some(EnvironmentKind::Production),
+            // What is not compared is said at the end, beside all that was.
+            signature_only: true,
             amount,
             currency,
             recipient,
@@ -131,6 +118,9 @@ impl Verifier<'_> {
         }
         let mut report = Report::passed(lines, None);
         report.refuse(error.name(), error.to_string(), exit_of(error));
+        if let VerifyError::Issuer { expected, found } = error {
+            report.note_issuers(expected, found);
+        }
         report
     }
 
@@ -180,19 +170,26 @@ impl Verifier<'_> {
     }
 }
 
-/// Makes the last check: that the nonce, or the event, is new.
+/// Makes the last check: that the nonce, or the event, is new. The nonce of a verdict is claimed only if amount, currency
+/// and recipient were compared.
 pub(super) fn claim<S: NonceStore<Error = NonceFileError>>(
     report: &mut Report,
     verified: &Verified,
+    args: &Verify,
     nonces: Option<&S>,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let id = match verified {
-        Verified::Verdict(verdict) => verdict.claims().nonce.to_string(),
-        Verified::Event(event) => event.claims().jti.to_string(),
+    let (id, missing) = match verified {
+        Verified::Verdict(verdict) => (verdict.claims().nonce.to_string(), verdict.not_compared()),
+        Verified::Event(event) => (event.claims().jti.to_string(), &[][..]),
     };
-    let Some(nonces) = nonces else {
-        report.line("replay", Status::NotCompared, id);
+    let Some(nonces) = nonces.filter(|_| missing.is_empty()) else {
+        let status = if args.nonce_elsewhere { Status::Elsewhere } else { Status::NotCompared };
+        report.line("replay", status, id);
+        if matches!(verified, Verified::Verdict(_)) {
+            let nonce = (!args.nonce_elsewhere).then_some(NONCE);
+            report.not_compared([missing, nonce.as_slice()].concat(), args.signature_only);
+        }
         return Ok(());
     };
     let claimed = match verified {
@@ -202,6 +199,9 @@ pub(super) fn claim<S: NonceStore<Error = NonceFileError>>(
     match claimed {
         Ok(()) => {
             report.line("replay", Status::Passed, format!("{id}, seen for the first time"));
+            if matches!(verified, Verified::Verdict(_)) {
+                report.not_compared(Vec::new(), false);
+            }
             report.note_claim(id);
         }
         Err(NotClaimed::Store(e)) => return Err(e.into()),
@@ -234,5 +234,6 @@ fn exit_of(error: &VerifyError) -> Exit {
         | VerifyError::Currency { .. }
         | VerifyError::Recipient { .. }
         | VerifyError::Mandate { .. } => Exit::Mismatch,
+        VerifyError::NotCompared { .. } => Exit::NotCompared,
     }
 }

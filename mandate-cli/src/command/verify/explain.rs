@@ -4,7 +4,7 @@ use mandate_core::Timestamp;
 use serde::Serialize;
 
 use super::Verify;
-use super::check::Wanted;
+use super::order::Wanted;
 
 /// An explained check.
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ pub(super) struct Explained {
 }
 
 /// The checks by name, each with what it is and the document that defines it.
-const CHECKS: [(&str, &str, &str); 27] = [
+const CHECKS: [(&str, &str, &str); 29] = [
     ("size", "a token is at most 16,384 bytes long", "RFC 8725, section 2.4"),
     ("parts", "a compact JWS has three parts, separated by full stops", "RFC 7515, section 7.1"),
     (
@@ -76,6 +76,12 @@ const CHECKS: [(&str, &str, &str); 27] = [
         "RFC 7519, section 4.1.7; the claim `nonce`",
     ),
     ("data", "the object that the event is about, as the API shows it", "the claim `data`"),
+    ("log", "the decision is an entry of the issuer's public log", "RFC 6962, section 2.1; C2SP tlog-proof"),
+    (
+        "witnesses",
+        "the witnesses that the policy asks for have cosigned the log's checkpoint",
+        "C2SP tlog-cosignature and tlog-policy",
+    ),
     ("input", "a line is a token, or an object with a token", "the help of `mandate verify`"),
     ("key_set", "the issuer's key set can be fetched or read", "RFC 7517, section 5"),
     ("nonce_store", "the store shows whether a nonce was used", "the help of `mandate verify`"),
@@ -103,7 +109,7 @@ fn compared(check: &str, issuer: &str, args: &Verify, wanted: &Wanted, now: Time
     let given = |option: &str, value: Option<&dyn std::fmt::Display>| {
         Some(match value {
             Some(value) => format!("the signed value with --{option} {value}"),
-            None => format!("with nothing; pass --{option}"),
+            None => format!("with nothing; pass --{option}, or an --order"),
         })
     };
     let leeway = args.leeway.seconds();
@@ -119,7 +125,8 @@ fn compared(check: &str, issuer: &str, args: &Verify, wanted: &Wanted, now: Time
         "mandate" => given("mandate", wanted.mandate.as_ref().map(|v| v as _)),
         "replay" => match &args.nonce_store {
             Some(path) => Some(format!("the nonce with those in {}", path.display())),
-            None => Some("with nothing; pass --nonce-store".to_owned()),
+            None if args.nonce_elsewhere => Some("with nothing: --nonce-elsewhere was given".to_owned()),
+            None => Some("with nothing; pass --nonce-store, or --nonce-elsewhere".to_owned()),
         },
         _ => None,
     }

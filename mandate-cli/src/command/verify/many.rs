@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use mandate_core::json::Object;
-use mandate_core::{Amount, Currency, Invalid, MandateId, Recipient, Timestamp};
+use mandate_core::{Invalid, Timestamp};
 
 use super::Verify;
-use super::check::{Verified, Verifier, Wanted, claim};
+use super::check::{Verified, Verifier, claim};
+use super::order::Wanted;
 use super::report::{Refusal, Report};
 use crate::environment;
 use crate::exit::{Exit, Failure};
@@ -41,6 +42,7 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     output.only_lines()?;
+    super::proof::without(&args.trust)?;
     let issuer = super::issuer(args, global)?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
@@ -52,12 +54,16 @@ pub(super) fn run(
         read => Some(read),
     });
     let verifier = Verifier { args, issuer: &issuer.name };
+    let wanted = Wanted::of(args)?;
     let work = |block: std::io::Result<Vec<Line>>| {
-        block.map(|lines| lines.iter().filter_map(|line| answer(verifier, &issuer, line)).collect::<Vec<_>>())
+        let answer = |line: &Line| answer(verifier, &issuer, &wanted, line);
+        block.map(|lines| lines.iter().filter_map(answer).collect::<Vec<_>>())
     };
     let mut ended = Ok(Exit::Success);
+    let mut is_empty = true;
     parallel::ordered(blocks, work, |answers| {
         let answers = answers.map_err(|e| unreadable("the tokens", source, &e));
+        is_empty &= answers.as_ref().is_ok_and(Vec::is_empty);
         match answers.and_then(|answers| print(answers, args, nonces.as_ref(), output)) {
             Ok(exit) => {
                 if matches!(ended, Ok(Exit::Success)) {
@@ -71,6 +77,10 @@ pub(super) fn run(
             }
         }
     });
+    if is_empty && matches!(ended, Ok(Exit::Success)) {
+        return Err(Failure::new(Exit::MalformedToken, format!("there is no token in {source}"))
+            .next("write one token a line, or one JSON object a line with `token`"));
+    }
     ended
 }
 
@@ -85,7 +95,7 @@ fn print(
     let batch = nonces.map(FileNonces::batch).transpose()?;
     for answer in &mut answers {
         if let Some(verified) = &answer.verified {
-            claim::<NonceBatch<'_>>(&mut answer.report, verified, batch.as_ref(), answer.now)?;
+            claim::<NonceBatch<'_>>(&mut answer.report, verified, args, batch.as_ref(), answer.now)?;
         }
     }
     batch.map(NonceBatch::commit).transpose()?;
@@ -112,7 +122,7 @@ fn lost(failure: Failure, answers: &[Answer]) -> Failure {
 }
 
 /// The answer to one line. None for a blank line.
-fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer> {
+fn answer(verifier: Verifier<'_>, issuer: &Issuer, wanted: &Wanted, line: &Line) -> Option<Answer> {
     if line.bytes.is_empty() && !line.too_long {
         return None;
     }
@@ -124,7 +134,7 @@ fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer
         verified: None,
         now,
     };
-    let asked = match read(line, verifier.args) {
+    let asked = match read(line, verifier.args, wanted.clone()) {
         Ok(asked) => asked,
         Err(e) => return Some(refused("input", e.to_string(), Exit::MalformedToken)),
     };
@@ -139,11 +149,10 @@ fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer
     Some(Answer { line: line.number, id: asked.id, report, verified: passed, now })
 }
 
-fn read(line: &Line, args: &Verify) -> Result<InputLine, Invalid> {
+fn read(line: &Line, args: &Verify, mut wanted: Wanted) -> Result<InputLine, Invalid> {
     if line.too_long {
         return Err(Invalid::new("line", "is too long for a token and what is expected of it"));
     }
-    let mut wanted = Wanted::of(args);
     if line.bytes.first() != Some(&b'{') {
         let token = std::str::from_utf8(&line.bytes)
             .map_err(|_| Invalid::new("line", "must be a token, or a JSON object"))?;
@@ -153,20 +162,7 @@ fn read(line: &Line, args: &Verify) -> Result<InputLine, Invalid> {
     let token = asked.require("token")?.string()?.into_owned();
     let id = asked.take("id").map(|f| f.string()).transpose()?.map(std::borrow::Cow::into_owned);
     if !args.event {
-        if let Some(field) = asked.take("amount") {
-            // An amount as text is as exact as a number.
-            let text = if field.raw().starts_with('"') { field.string()? } else { field.number()?.into() };
-            wanted.amount = Some(Amount::parse(&text)?);
-        }
-        if let Some(field) = asked.take("currency") {
-            wanted.currency = Some(Currency::parse(&field.string()?)?);
-        }
-        if let Some(field) = asked.take("recipient") {
-            wanted.recipient = Some(Recipient::parse(&field.string()?)?);
-        }
-        if let Some(field) = asked.take("mandate") {
-            wanted.mandate = Some(MandateId::parse(&field.string()?)?);
-        }
+        wanted.take(&mut asked)?;
     }
     asked.finish()?;
     Ok(InputLine { id, token, wanted })

@@ -4,12 +4,15 @@
 mod check;
 mod explain;
 mod many;
+mod order;
+mod proof;
 mod report;
 
 use mandate_core::verify::Leeway;
 use mandate_core::{Amount, Currency, MandateId, Recipient, Timestamp};
 
-use self::check::{Verifier, Wanted, claim};
+use self::check::{Verifier, claim};
+use self::order::Wanted;
 pub(crate) use self::report::SANDBOX;
 use self::report::{Refusal, Report};
 use crate::environment;
@@ -19,21 +22,31 @@ use crate::input::Source;
 use crate::key_set::Issuer;
 use crate::nonce_store::FileNonces;
 use crate::output::Output;
+use crate::public_log::trust::TrustArgs;
 use crate::value::{instant, leeway, source};
 
 /// Verify a signed verdict: signature, issuer, time, verdict and payment
 ///
+/// The exit code is 0 only when all that a delivery needs was checked: the amount, the currency and the recipient were
+/// compared, with --order or with --amount, --currency and --recipient; and the nonce was claimed with --nonce-store, or
+/// --nonce-elsewhere says that you claim it yourself. Otherwise a genuine verdict ends with exit code 26, and the last line
+/// says what was not compared. --signature-only is for reading a verdict: it ends with 0 and compares nothing.
+///
 /// No account is needed. The issuer's key set is fetched from the issuer or another URL, read from a file, or taken from
-/// the pinned keys. Nothing is sent to anyone else. An amount, currency, recipient or mandate that you do not pass is shown
-/// but not compared: pass all of them before you deliver. A fetched key set is cached for as long as the issuer allows, and
-/// fetched again when a token names a key that it does not contain. With --nonce-store, the nonce is recorded before the
-/// result is printed. If the result cannot be printed (exit code 3), the verdict counts as used, so that no verdict is ever
-/// accepted twice.
+/// the pinned keys. Nothing is sent to anyone else. A fetched key set is cached for as long as the issuer allows, at most
+/// five minutes, and fetched again when a token names a key that it does not contain. When it cannot be fetched, the cached
+/// one is used until these five minutes are over; then every token is refused (19). The nonce is claimed last, after every
+/// other check, and recorded before the result is printed. If the result cannot be printed (exit code 3), the verdict
+/// counts as used, so that no verdict is ever accepted twice.
+///
+/// With --proof, the verdict must also be in the issuer's public log, under the key of --log-key or the one that `mandate log
+/// key pin` has stored, and with the cosignatures that --policy asks for. A checkpoint from before the token's entry shows
+/// nothing yet: that is exit code 50.
 ///
 /// With --tokens, many tokens are verified at once, on all cores. Each input line is a token, or an object with `token`
 /// and, each optional, `id`, `amount`, `currency`, `recipient` and `mandate`, which override the options. Each output line
-/// is an object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input. --json=FIELDS and --jq apply
-/// to each line. The exit code is that of the first line that is not valid.
+/// is an object with `line`, `id`, `valid`, `claims`, `error`, and what was `compared` and `not_compared`, in the order of
+/// the input. --json=FIELDS and --jq apply to each line. The exit code is that of the first line that is not valid.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[command(after_help = VERIFY_HELP)]
@@ -47,7 +60,7 @@ pub(crate) struct Verify {
     pub(crate) tokens: Option<Source>,
 
     /// Verify an event (the body of a webhook request) instead of a verdict
-    #[arg(long, conflicts_with_all = ["amount", "currency", "recipient", "mandate"])]
+    #[arg(long, conflicts_with_all = ["order", "amount", "currency", "recipient", "mandate", "nonce_elsewhere", "signature_only"])]
     pub(crate) event: bool,
 
     /// The issuer that the token must name [env: MANDATE_ISSUER; default: from the profile]
@@ -65,6 +78,10 @@ pub(crate) struct Verify {
     /// Accept sandbox keys, which sign verdicts about no real money
     #[arg(long)]
     pub(crate) allow_sandbox: bool,
+
+    /// The expected payment: a JSON object with amount, currency, recipient and, if you like, mandate and id
+    #[arg(long, value_name = "FILE|-", value_parser = source, conflicts_with_all = ["amount", "currency", "recipient", "mandate"])]
+    pub(crate) order: Option<Source>,
 
     /// The expected amount
     #[arg(long, value_name = "AMOUNT", value_parser = Amount::parse, allow_negative_numbers = true)]
@@ -87,6 +104,21 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "FILE")]
     pub(crate) nonce_store: Option<std::path::PathBuf>,
 
+    /// The proof that the decision is in the public log, as `mandate log proof` fetches it; `-` for standard input
+    #[arg(long, value_name = "FILE|-", value_parser = source, conflicts_with_all = ["tokens", "event"])]
+    pub(crate) proof: Option<Source>,
+
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+
+    /// Do not ask for --nonce-store: you accept each nonce once yourself
+    #[arg(long, conflicts_with = "nonce_store")]
+    pub(crate) nonce_elsewhere: bool,
+
+    /// End with 0 although nothing is compared: for reading a verdict, never for delivering
+    #[arg(long, conflicts_with_all = ["order", "amount", "currency", "recipient", "mandate", "nonce_store", "nonce_elsewhere"])]
+    pub(crate) signature_only: bool,
+
     /// Explain each check: what it is, which document defines it, and what was compared
     #[arg(long)]
     pub(crate) explain: bool,
@@ -105,25 +137,32 @@ Examples:
   mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
       --amount 40 --currency USD --recipient vendor:acme --nonce-store nonces.db
   mandate verify - --issuer https://verdicts.example.com --jwks jwks.json \\
-      --json < token.txt
+      --order order.json --nonce-elsewhere --json < token.txt
   mandate verify @token.txt --issuer https://verdicts.example.com --pinned \\
-      --explain
+      --signature-only --explain
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --order order.json \\
+      --nonce-store nonces.db \\
+      --proof order-7.tlog-proof --log-key @log.key --policy witnesses.policy
   mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com \\
-      > answers.ndjson
+      --nonce-store nonces.db > answers.ndjson
   mandate verify --tokens - --issuer https://verdicts.example.com \\
-      --jq 'select(.valid | not).line' < tokens.txt
+      --signature-only --jq 'select(.valid | not).line' < tokens.txt
   mandate verify --event @body.jwt --issuer https://verdicts.example.com \\
       --nonce-store events.db
 
 Exit codes:
   0 valid    10 malformed    11 signature or key    12 expired    13 not yet valid    14 issuer
   15 not a verdict    16 not `allow`    17 amount, currency, recipient or mandate differ
-  18 replayed    19 no key set    22 of a sandbox    2 usage    3 file cannot be read or written";
+  18 replayed    19 no key set    22 of a sandbox    50 not in the log yet    51 the proof does not hold
+  26 signature valid, but amount, currency, recipient or nonce not compared
+  2 usage    3 file cannot be read or written";
 
 pub(crate) fn run(args: &Verify, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(source) = &args.tokens {
+        output.must_be_among(&report::OF_MANY)?;
         return many::run(args, source, global, output);
     }
+    output.must_be_among(&report::OF_ONE)?;
     match one(args, global) {
         Ok(report) => {
             let used_up = report.claimed().filter(|_| report.is_valid());
@@ -153,9 +192,14 @@ pub(crate) fn run(args: &Verify, global: &Global, output: &mut Output) -> Result
 }
 
 fn issuer(args: &Verify, global: &Global) -> Result<Issuer, Failure> {
-    let reads_tokens = args.tokens == Some(Source::Stdin) || args.token.as_deref() == Some("-");
-    if reads_tokens && args.jwks.as_deref() == Some("-") {
-        return Err(super::both_from_standard_input("the key set", "what is verified"));
+    let readers = [
+        ("the key set", args.jwks.as_deref() == Some("-")),
+        ("the order", args.order == Some(Source::Stdin)),
+        ("what is verified", args.tokens == Some(Source::Stdin) || args.token.as_deref() == Some("-")),
+    ];
+    let mut readers = readers.into_iter().filter(|(_, reads)| *reads).map(|(name, _)| name);
+    if let (Some(one), Some(other)) = (readers.next(), readers.next()) {
+        return Err(super::both_from_standard_input(one, other));
     }
     if args.pinned {
         Issuer::pinned(args.issuer.as_deref(), global)
@@ -167,6 +211,7 @@ fn issuer(args: &Verify, global: &Global) -> Result<Issuer, Failure> {
 /// Makes all checks of one token, up to the first that fails.
 fn one(args: &Verify, global: &Global) -> Result<Report, Failure> {
     let issuer = issuer(args, global)?;
+    let wanted = Wanted::of(args)?;
     let token = super::token(args.token.as_deref().unwrap_or_default())?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
@@ -174,10 +219,13 @@ fn one(args: &Verify, global: &Global) -> Result<Report, Failure> {
     // Fetching takes a while. What counts is the time at which the verdict is used.
     let now = args.at.unwrap_or_else(environment::now);
     let verifier = Verifier { args, issuer: &issuer.name };
-    let wanted = Wanted::of(args);
     let (mut report, passed) = verifier.check(&token, &keys, &wanted, now);
-    if let Some(passed) = passed {
-        claim(&mut report, &passed, nonces.as_ref(), now)?;
+    if passed.is_some() {
+        proof::check(&mut report, args, &token, &issuer.name)?;
+    }
+    // A token that is not in the log yet is not used up.
+    if let Some(passed) = passed.filter(|_| report.is_valid()) {
+        claim(&mut report, &passed, args, nonces.as_ref(), now)?;
     }
     if args.explain {
         report.explain(&issuer.name, args, &wanted, now);

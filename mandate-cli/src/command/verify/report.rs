@@ -5,14 +5,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Verify;
-use super::check::Wanted;
+use super::check::NONCE;
 use super::explain::{Explained, explained};
+use super::order::Wanted;
 use crate::exit::Exit;
-use crate::output::Output;
-use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
+use crate::output::{Output, say};
+use crate::style::{BOLD, CAUTION, DIM, ERROR, GOOD, printable};
 
 /// The note on every verdict of a sandbox.
 pub(crate) const SANDBOX: &str = "sandbox - not real money";
+
+/// The checks that compare the token with what is to be settled.
+const COMPARED: [&str; 5] = ["amount", "currency", "recipient", "mandate", "replay"];
 
 /// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -21,6 +25,8 @@ pub(super) enum Status {
     Passed,
     /// There was nothing to compare with.
     NotCompared,
+    /// The caller says that it is compared in another place.
+    Elsewhere,
     /// Not a check, but worth knowing.
     Noted,
     Failed,
@@ -36,9 +42,25 @@ pub(super) struct Line {
 }
 
 /// The report on a token.
+/// Which parts of a verified verdict were compared.
+#[derive(Serialize)]
+struct Comparison {
+    compared: Vec<&'static str>,
+    /// Those of amount, currency, recipient and nonce that were not. The nonce is neither if it is kept elsewhere.
+    not_compared: Vec<&'static str>,
+}
+
+/// The names of what a report on one token has.
+pub(super) const OF_ONE: [&str; 6] = ["valid", "compared", "not_compared", "checks", "claims", "error"];
+/// The names of what each line has on one of many tokens.
+pub(super) const OF_MANY: [&str; 8] =
+    ["line", "id", "valid", "compared", "not_compared", "claims", "error", "checks"];
+
 #[derive(Serialize)]
 pub(super) struct Report {
     valid: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    comparison: Option<Comparison>,
     checks: Vec<Line>,
     #[serde(skip_serializing_if = "Option::is_none")]
     claims: Option<Box<RawValue>>,
@@ -46,6 +68,9 @@ pub(super) struct Report {
     error: Option<Refusal>,
     #[serde(skip)]
     claimed: Option<String>,
+    /// Whether the two issuers differ only by a slash at the end.
+    #[serde(skip)]
+    differs_by_slash: bool,
 }
 
 /// A line of the output for many tokens.
@@ -55,6 +80,8 @@ pub(super) struct Brief<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     valid: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     claims: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,12 +116,20 @@ impl Refusal {
 impl Report {
     /// A report that these checks have passed.
     pub(super) fn passed(checks: Vec<Line>, claims: Option<Box<RawValue>>) -> Self {
-        Self { valid: true, checks, claims, error: None, claimed: None }
+        Self {
+            valid: true,
+            comparison: None,
+            checks,
+            claims,
+            error: None,
+            claimed: None,
+            differs_by_slash: false,
+        }
     }
 
     /// A report that no check could be made.
     pub(super) fn failed(refusal: Refusal) -> Self {
-        Self { valid: false, checks: Vec::new(), claims: None, error: Some(refusal), claimed: None }
+        Self { error: Some(refusal), valid: false, ..Self::passed(Vec::new(), None) }
     }
 
     pub(super) fn line(&mut self, check: &'static str, status: Status, value: String) {
@@ -106,6 +141,29 @@ impl Report {
         self.valid = false;
         self.claims = None;
         self.error = Some(Refusal::new(Some(check), message, exit));
+    }
+
+    /// Notes what was compared, and that `missing` was not, without which the verdict is good for its signature only. The
+    /// claims are genuine in any case, and stay.
+    pub(super) fn not_compared(&mut self, missing: Vec<&'static str>, signature_only: bool) {
+        let name = |line: &Line| match line.check {
+            "replay" => "nonce",
+            check => check,
+        };
+        let compared = self.checks.iter().filter(|line| COMPARED.contains(&line.check));
+        let compared = compared.filter(|line| line.status == Status::Passed).map(name).collect();
+        if !missing.is_empty() && !signature_only {
+            self.valid = false;
+            let message =
+                format!("the signature is valid; not compared with anything: {}", missing.join(", "));
+            self.error = Some(Refusal::new(Some("not_compared"), message, Exit::NotCompared));
+        }
+        self.comparison = Some(Comparison { compared, not_compared: missing });
+    }
+
+    /// Notes the issuers that differ.
+    pub(super) fn note_issuers(&mut self, one: &str, other: &str) {
+        self.differs_by_slash = one.trim_end_matches('/') == other.trim_end_matches('/');
     }
 
     /// Notes which nonce was claimed.
@@ -139,6 +197,7 @@ impl Report {
             line,
             id,
             valid: self.valid,
+            comparison: self.comparison.as_ref(),
             claims: self.claims.as_deref(),
             error: self.error.as_ref(),
             checks: with_checks.then_some(&self.checks),
@@ -157,6 +216,7 @@ impl Report {
                 Status::NotCompared => {
                     output.line(line.check, format_args!("{value} {CAUTION}(not compared){CAUTION:#}"));
                 }
+                Status::Elsewhere => output.line(line.check, format_args!("{value} (kept elsewhere)")),
                 Status::Failed => output.line(line.check, format_args!("{ERROR}{value}{ERROR:#}")),
             }
             if let Some(Explained { what, source, compared }) = &line.explained {
@@ -166,16 +226,45 @@ impl Report {
                 }
             }
         }
-        let sandbox = self.checks.iter().any(|line| line.value == SANDBOX);
-        output.text(&match (&self.error, sandbox) {
-            (Some(refusal), _) => {
+        if self.exit() == Exit::NotCompared {
+            say(&format!("{BOLD}next:{BOLD:#} {}\n", self.what_is_missing()));
+        }
+        output.text(&self.conclusion());
+    }
+
+    /// What to do where something was not compared.
+    fn what_is_missing(&self) -> String {
+        let missing = self.comparison.as_ref().map_or(&[][..], |comparison| &comparison.not_compared);
+        let order = missing.iter().any(|name| *name != NONCE);
+        let nonce = missing.contains(&NONCE);
+        let order = order.then_some("--order FILE, or --amount, --currency and --recipient");
+        let nonce = nonce.then_some("--nonce-store FILE, or --nonce-elsewhere if you keep nonces yourself");
+        let options: Vec<&str> = order.into_iter().chain(nonce).collect();
+        format!("do not deliver yet: pass {}. --signature-only is for reading alone", options.join("; and "))
+    }
+
+    fn conclusion(&self) -> String {
+        let is_sandbox = self.checks.iter().any(|line| line.value == SANDBOX);
+        let sandbox =
+            |sign| if is_sandbox { format!("{sign} {CAUTION}{SANDBOX}{CAUTION:#}") } else { String::new() };
+        let missing = self.comparison.as_ref().map_or(&[][..], |comparison| &comparison.not_compared);
+        match &self.error {
+            Some(refusal) if refusal.exit != Exit::NotCompared => {
                 let check = refusal.check.unwrap_or_default();
-                let advice = advice(check, refusal.exit);
+                let advice = if refusal.exit == Exit::Issuer && self.differs_by_slash {
+                    "the issuers differ only by the slash at the end; check --issuer"
+                } else {
+                    advice(check, refusal.exit)
+                };
                 format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver\n")
             }
-            (None, true) => format!("{GOOD}VALID{GOOD:#}, {CAUTION}{SANDBOX}{CAUTION:#}\n"),
-            (None, false) => format!("{GOOD}VALID{GOOD:#}\n"),
-        });
+            _ if missing.is_empty() => format!("{GOOD}VALID{GOOD:#}{}\n", sandbox(',')),
+            _ => format!(
+                "SIGNATURE VALID; {CAUTION}NOT COMPARED{CAUTION:#}: {}{}\n",
+                missing.join(", "),
+                sandbox(';')
+            ),
+        }
     }
 }
 
@@ -203,6 +292,12 @@ fn advice(check: &str, exit: Exit) -> &'static str {
         }
         (_, Exit::NotAllowed) => "the payment was not allowed; ask for a token whose verdict is allow",
         (_, Exit::Mismatch) => "the token is for another payment; ask for a token for this payment",
+        (_, Exit::NotLogged) => {
+            "the log does not show the decision yet; fetch the proof again in a few seconds"
+        }
+        (_, Exit::NotProved) => {
+            "the proof does not show that the decision is in the log; fetch it again, and report it"
+        }
         (_, Exit::Replayed) => "the token was used before; ask for a new verdict",
         _ => "see the line above",
     }

@@ -1,130 +1,197 @@
-//! The screen: the queue above, the selected request beside its mandate below, keys and questions in the last
-//! line.
+//! The screen: the queue above, the selected request beside its mandate and what its agent paid below, keys and questions in
+//! the last line. What does not fit ends with a sign.
 
+use mandate_core::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Block, Borders, List, ListState, Paragraph, Wrap};
+use ratatui::widgets::{Block, Borders, List, ListState, Paragraph};
 
+use super::details::{self, LABEL_WIDTH, left};
+use super::entry::Entry;
+use super::worker::MOST;
 use super::{Asking, Payment, Queue};
+use crate::environment;
 use crate::style::printable;
-use crate::table::{Field, NO_LIMIT, NONE, seconds, text};
+use crate::table::{Field, text};
+use crate::when::span;
 
 /// The height of the details, with their frame.
-const DETAILS_HEIGHT: u16 = 11;
+const DETAILS_HEIGHT: u16 = 12;
+/// The height of what the agent paid, with its frame, on a screen that has room for it.
+const PAID_HEIGHT: u16 = 6;
+/// The least height of the queue, with its line above.
+const QUEUE_HEIGHT: u16 = 3;
 /// The most lines of a question. Of a longer one the end is shown.
 const QUESTION_HEIGHT: usize = 6;
+/// What marks the selected line, and as many spaces before the others.
+const MARK: &str = "> ";
+/// What ends a text that does not fit.
+const CUT: char = '…';
 
-/// The rows about the request.
-const REQUEST: [Field; 8] = [
-    text("amount", "request.amount request.currency"),
-    text("recipient", "request.recipient"),
-    text("category", "request.category"),
-    text("agent", "request.agent"),
-    seconds("asked", "iat"),
-    text("until", "review.expires_at"),
-    text("spent", "basis.spent"),
-    text("review", "review.id"),
-];
-/// The rows about the mandate.
-const MANDATE: [Field; 7] = [
-    text("limit", "limits.per_transaction limits.currency"),
-    text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
-    text("review above", "review_above limits.currency").or(NONE),
-    text("for", "categories"),
-    text("expires", "expires"),
-    text("principal", "principal"),
-    text("status", "status"),
-];
 /// The columns of one line of the queue.
 const LINE: [Field; 3] =
     [text("", "request.amount request.currency"), text("", "request.agent"), text("", "request.recipient")];
 
 pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
+    let now = environment::now();
+    if matches!(queue.asking, Asking::Help) {
+        return frame
+            .render_widget(Paragraph::new(HELP).block(Block::bordered().title("Keys")), frame.area());
+    }
     let asked = foot(queue, frame.area().width);
-    let [head, list, details, foot] = Layout::vertical([
+    let foot_height = u16::try_from(asked.height()).unwrap_or(u16::MAX);
+    let taken = DETAILS_HEIGHT.saturating_add(QUEUE_HEIGHT).saturating_add(foot_height).saturating_add(1);
+    let room = frame.area().height.saturating_sub(taken);
+    let [head, list, details, paid, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Min(3),
+        Constraint::Min(QUEUE_HEIGHT),
         Constraint::Length(DETAILS_HEIGHT),
-        Constraint::Length(u16::try_from(asked.height()).unwrap_or(u16::MAX)),
+        Constraint::Length(if room < PAID_HEIGHT / 2 { 0 } else { room.min(PAID_HEIGHT) }),
+        Constraint::Length(foot_height),
     ])
     .areas(frame.area());
-    frame.render_widget(title(queue), head);
-    waiting(queue, frame, list);
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details);
+    frame.render_widget(title(queue, usize::from(head.width)), head);
+    waiting(queue, frame, list, now);
     match &queue.chosen {
         None if queue.waiting.is_empty() => {}
         None => frame.render_widget(
             Paragraph::new("Nothing is selected: press up or down.").block(Block::bordered()),
             details,
         ),
-        Some(Payment { decision, mandate, .. }) => {
-            frame.render_widget(panel("Request", &REQUEST, decision), left);
-            let shown = match (mandate, &queue.mandate) {
-                (Some(_), None) => Paragraph::new("reading ...").block(Block::bordered().title("Mandate")),
-                (_, read) => panel("Mandate", &MANDATE, read.as_deref().unwrap_or_default()),
-            };
-            frame.render_widget(shown, right);
-        }
+        Some(payment) => chosen(queue, payment, frame, (details, paid), now),
     }
     frame.render_widget(asked, foot);
 }
 
-fn title(queue: &Queue) -> Line<'_> {
+/// What is known about the selected request.
+fn chosen(
+    queue: &Queue,
+    payment: &Payment,
+    frame: &mut Frame<'_>,
+    (details, paid): (Rect, Rect),
+    now: Timestamp,
+) {
+    let [request, mandate] =
+        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details);
+    let lines = details::request(&payment.decision, queue.usage.as_deref(), now);
+    panel(frame, request, "Request", &lines);
+    let reading = || vec!["reading ...".to_owned()];
+    let lines = match (&payment.mandate, &queue.mandate) {
+        (Some(_), None) => reading(),
+        (_, read) => details::mandate(read.as_deref().unwrap_or_default()),
+    };
+    panel(frame, mandate, "Mandate", &lines);
+    let (title, lines) = match &queue.paid {
+        Some(payments) => details::paid(&payment.decision, payments, now),
+        None => ("Paid".to_owned(), reading()),
+    };
+    let lines: Vec<String> = lines.iter().map(|line| fit(line, inner(paid))).collect();
+    panel(frame, paid, &title, &lines);
+}
+
+fn title(queue: &Queue, width: usize) -> Line<'_> {
     let mut spans = Vec::new();
     if queue.live {
         let style = Style::new().fg(Color::White).bg(Color::Red).add_modifier(Modifier::BOLD);
         spans.push(Span::styled(" LIVE ", style));
-        spans.push(Span::raw(" "));
+    } else {
+        spans.push(Span::raw("sandbox"));
     }
-    let count =
-        if queue.looked { format!("{} waiting", queue.waiting.len()) } else { "looking ...".to_owned() };
+    let mode =
+        if queue.mode.is_empty() { String::new() } else { format!("  {} mode", printable(&queue.mode)) };
+    spans.push(Span::raw(mode + "  "));
+    let count = match queue.waiting.len() {
+        _ if !queue.looked => "looking ...".to_owned(),
+        count if count >= usize::try_from(MOST).unwrap_or(usize::MAX) => format!("{count} or more waiting"),
+        count => format!("{count} waiting"),
+    };
     spans.push(Span::styled(count, Style::new().add_modifier(Modifier::BOLD)));
-    spans.push(Span::raw(format!("  {}", queue.address)));
+    if !queue.filter.is_empty() {
+        let shown = queue.shown().len();
+        spans.push(Span::raw(format!(", {shown} with `{}`", printable(&queue.filter))));
+    }
+    let used: usize = spans.iter().map(Span::width).sum();
+    spans.push(Span::raw(fit(&format!("  {}", queue.address), width.saturating_sub(used))));
     Line::from(spans)
 }
 
-fn waiting(queue: &Queue, frame: &mut Frame<'_>, area: Rect) {
+fn waiting(queue: &Queue, frame: &mut Frame<'_>, area: Rect, now: Timestamp) {
     let block = Block::new().borders(Borders::TOP);
-    if queue.looked && queue.waiting.is_empty() {
-        frame.render_widget(Paragraph::new("No review is pending.").block(block), area);
-        return;
+    let shown = queue.shown();
+    if queue.looked && shown.is_empty() {
+        let why = if queue.waiting.is_empty() {
+            "No review is pending."
+        } else {
+            "The filter hides all: f changes it."
+        };
+        return frame.render_widget(Paragraph::new(why).block(block), area);
     }
-    let lines = queue.waiting.iter().map(|decision| {
-        let values: Vec<String> =
-            LINE.iter().map(|field| field.value(decision).unwrap_or_default()).collect();
-        let [amount, agent, recipient] = values.as_slice() else { return String::new() };
-        format!("{amount:>16}  {agent} -> {recipient}")
-    });
+    let rows = usize::from(area.height).saturating_sub(1);
+    let block = if shown.len() > rows {
+        block.title(format!("{rows} of {} fit here; up and down show the others", shown.len()))
+    } else {
+        block
+    };
+    let width = usize::from(area.width).saturating_sub(MARK.len());
+    let lines = shown.iter().map(|decision| line(decision, width, now));
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    let list = List::new(lines).block(block).highlight_symbol("> ").highlight_style(style);
+    let list = List::new(lines).block(block).highlight_symbol(MARK).highlight_style(style);
     frame.render_stateful_widget(list, area, &mut ListState::default().with_selected(queue.position()));
 }
 
-fn panel<'a>(title: &'a str, fields: &[Field], json: &str) -> Paragraph<'a> {
-    let lines: Vec<Line<'a>> = fields
-        .iter()
-        .filter_map(|field| Some(Line::from(format!("{:<11}{}", field.label, field.value(json)?))))
-        .collect();
-    Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::bordered().title(title))
+/// A line of the queue, with the time that is left at its end.
+fn line(decision: &str, width: usize, now: Timestamp) -> String {
+    let [amount, agent, recipient] = LINE.map(|field| field.value(decision).unwrap_or_default());
+    let left = left(decision, now).map(|seconds| format!("{:>8}", span(seconds))).unwrap_or_default();
+    let width = width.saturating_sub(left.chars().count());
+    let text = fit(&format!("{amount:>16}  {agent} -> {recipient}"), width);
+    let gap = width.saturating_sub(Span::raw(text.as_str()).width());
+    format!("{text}{}{left}", " ".repeat(gap))
+}
+
+/// The columns within a frame.
+fn inner(area: Rect) -> usize {
+    usize::from(area.width).saturating_sub(2)
+}
+
+/// Lines in a frame. If they do not fit, the last one says so.
+fn panel(frame: &mut Frame<'_>, area: Rect, title: &str, lines: &[String]) {
+    let mut lines: Vec<String> = lines.iter().flat_map(|line| wrapped(line, inner(area).max(1))).collect();
+    let height = usize::from(area.height).saturating_sub(2);
+    if lines.len() > height {
+        let hidden = lines.len().saturating_sub(height).saturating_add(1);
+        lines.truncate(height.saturating_sub(1));
+        lines.push(fit(&format!("{CUT} {hidden} more lines"), inner(area)));
+    }
+    let text: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(text).block(Block::bordered().title(fit(title, inner(area)))), area);
 }
 
 /// The question, the last message, and the keys.
 fn foot(queue: &Queue, width: u16) -> Text<'_> {
     let style = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
+    let width = usize::from(width.max(1));
     let question = |asked: String, keys: &'static str| {
-        let mut lines = broken(&asked, usize::from(width.max(1)));
+        let mut lines = broken(&asked, width);
         lines.drain(..lines.len().saturating_sub(QUESTION_HEIGHT));
         lines.push(keys.to_owned());
         Text::from(lines.into_iter().map(|line| Line::styled(line, style)).collect::<Vec<_>>())
     };
+    let plain = |text: &str| Text::from(broken(text, width).into_iter().map(Line::from).collect::<Vec<_>>());
     match &queue.asking {
-        Asking::Reason(payment, reason) => {
+        Asking::Text(Entry::Reason(payment), reason) => {
             let keys = if queue.is_gone(payment) { GONE_KEYS } else { "Enter denies, Esc does not" };
             question(format!("Why? {}_", printable(reason)), keys)
         }
+        Asking::Text(Entry::Search, text) => {
+            question(format!("Search: {}_", printable(text)), "Enter selects the next with it, Esc leaves")
+        }
+        Asking::Text(Entry::Filter, text) => question(
+            format!("Show only with: {}_", printable(text)),
+            "Enter filters, empty shows all, Esc leaves",
+        ),
         Asking::Confirmation(answer) => {
             let verb = if answer.denied.is_some() { "deny" } else { "approve" };
             let keys = match (queue.is_gone(&answer.payment), queue.is_settled()) {
@@ -134,10 +201,10 @@ fn foot(queue: &Queue, width: u16) -> Text<'_> {
             };
             question(format!("LIVE: {verb} {}?", named(&answer.payment)), keys)
         }
-        Asking::Nothing if !queue.message.is_empty() => Text::raw(printable(&queue.message)),
-        Asking::Nothing if queue.chosen.is_none() => Text::raw(KEYS_FOR_NOTHING),
-        Asking::Nothing if queue.is_settled() => Text::raw(KEYS),
-        Asking::Nothing => Text::raw(KEYS_BUT_APPROVE),
+        Asking::Nothing | Asking::Help if !queue.message.is_empty() => plain(&printable(&queue.message)),
+        Asking::Nothing | Asking::Help if queue.chosen.is_none() => plain(KEYS_FOR_NOTHING),
+        Asking::Nothing | Asking::Help if queue.is_settled() => plain(KEYS),
+        Asking::Nothing | Asking::Help => plain(KEYS_BUT_APPROVE),
     }
 }
 
@@ -165,11 +232,60 @@ fn broken(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A labelled line in lines of at most `width` columns: a value of several words breaks between them, below itself.
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let is_words = line.get(LABEL_WIDTH..).is_some_and(|value| value.contains(' '));
+    if !is_words || width <= LABEL_WIDTH {
+        return broken(line, width);
+    }
+    let mut lines = vec![String::new()];
+    for word in line.split_inclusive(' ') {
+        let Some(last) = lines.last_mut() else { break };
+        let columns = Span::raw(last.as_str()).width().saturating_add(Span::raw(word.trim_end()).width());
+        if columns > width && last.len() > LABEL_WIDTH {
+            lines.push(format!("{:LABEL_WIDTH$}{word}", ""));
+        } else {
+            last.push_str(word);
+        }
+    }
+    lines.iter().flat_map(|line| broken(line.trim_end(), width)).collect()
+}
+
+/// The text in one line of at most `width` columns, with a sign if it is cut.
+fn fit(text: &str, width: usize) -> String {
+    if Span::raw(text).width() <= width {
+        return text.to_owned();
+    }
+    let Some(room) = width.checked_sub(1) else { return String::new() };
+    let mut first = broken(text, room.max(1)).into_iter().next().unwrap_or_default();
+    if room == 0 {
+        first.clear();
+    }
+    first.push(CUT);
+    first
+}
+
 const GONE_KEYS: &str = "this review is gone: Esc";
-const KEYS: &str = "a approve  d deny  up/down select  r refresh  q quit";
+const KEYS: &str = "a approve  d deny  up/down select  / search  ? help  q quit";
 /// The same, while the selection is too recent to be approved.
-const KEYS_BUT_APPROVE: &str = "           d deny  up/down select  r refresh  q quit";
-const KEYS_FOR_NOTHING: &str = "up/down select  r refresh  q quit";
+const KEYS_BUT_APPROVE: &str = "           d deny  up/down select  / search  ? help  q quit";
+const KEYS_FOR_NOTHING: &str = "up/down select  f filter  r refresh  ? help  q quit";
+const HELP: &str = "\
+up, down, k, j   select another request
+a                approve the selected request
+d                deny it, and say why
+/                search: select the next request that contains a text
+n                select the next one with that text
+f                filter: show only the requests that contain a text
+r                ask the service again, which happens by itself, too
+?                this page
+q                quit
+
+A text is looked for in amount, agent, recipient, category and review.
+In a live environment, y confirms an answer. A key that follows a change
+on the screen too soon is ignored.
+
+Any key goes back.";
 
 #[cfg(test)]
 mod tests {
@@ -180,5 +296,25 @@ mod tests {
         assert_eq!(broken("abcde", 2), ["ab", "cd", "e"]);
         assert_eq!(broken("\u{4e00}\u{4e00}a", 3), ["\u{4e00}", "\u{4e00}a"]);
         assert_eq!(broken("", 3), [""]);
+    }
+
+    #[test]
+    fn a_value_breaks_between_its_words() {
+        assert_eq!(wrapped("month      540 of 2,000 USD", 20), ["month      540 of", "           2,000 USD"]);
+        assert_eq!(wrapped("review     rev_0123456789", 20), ["review     rev_01234", "56789"]);
+        assert_eq!(
+            wrapped("for        abcdefghijkl mn", 20),
+            ["for        abcdefghi", "jkl", "           mn"]
+        );
+    }
+
+    #[test]
+    fn what_is_cut_has_a_sign() {
+        assert_eq!((fit("abc", 3), fit("abcd", 3)), ("abc".to_owned(), "ab…".to_owned()));
+        assert_eq!(
+            (fit("abcd", 1), fit("abcd", 0), fit("", 0)),
+            ("…".to_owned(), String::new(), String::new())
+        );
+        assert_eq!(fit("\u{4e00}\u{4e00}\u{4e00}", 4), "\u{4e00}…");
     }
 }

@@ -4,13 +4,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::value::RawValue;
+
 use super::Payment;
 use crate::client::{Client, Paging, Walk};
 use crate::exit::Failure;
 use crate::fields;
 
 /// The most reviews that are shown.
-const MOST: u32 = 500;
+pub(super) const MOST: u32 = 500;
+
+/// How many of an agent's last decisions are looked at.
+pub(super) const LATELY: u32 = 200;
+
+/// What to read about the selected request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) mandate: Option<String>,
+    pub(super) agent: String,
+}
 
 /// A person's answer to a review.
 pub(super) struct Answer {
@@ -23,8 +35,8 @@ pub(super) struct Answer {
 pub(super) enum Order {
     /// To list the waiting reviews.
     Look,
-    /// Fetch this mandate, now and with each refresh, until another is selected.
-    Choose(Option<String>),
+    /// Fetch mandate and month of this request, now and with each refresh, until another is selected.
+    Choose(Option<About>),
     /// To resolve a review.
     Resolve(Answer),
 }
@@ -35,6 +47,10 @@ pub(super) enum Report {
     Waiting(Vec<String>),
     /// The current state of the selected request's mandate.
     Mandate { id: String, mandate: String },
+    /// The environment's mode.
+    Mode(String),
+    /// The month of an agent, and, after a selection, what it paid lately.
+    Agent { agent: String, usage: Option<String>, paid: Option<Vec<String>> },
     /// The result of an answer.
     Message(String),
     /// The service refused, or did not answer.
@@ -44,8 +60,8 @@ pub(super) enum Report {
 struct Worker {
     client: Client,
     reports: Sender<Report>,
-    /// The mandate of the selected request.
-    chosen: Option<String>,
+    /// What is selected.
+    chosen: Option<About>,
 }
 
 /// Starts the thread, which refreshes at once and after each interval. It ends when the sender of orders is
@@ -67,8 +83,8 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // Of several selections in a row the last one counts.
-            while let Order::Choose(mandate) = &order {
-                self.chosen.clone_from(mandate);
+            while let Order::Choose(about) = &order {
+                self.chosen.clone_from(about);
                 match to_do.try_recv() {
                     Ok(next) => order = next,
                     Err(_) => break,
@@ -91,7 +107,7 @@ impl Worker {
 
     fn carry_out(&self, order: &Order) -> Result<(), Failure> {
         match order {
-            Order::Choose(_) => return self.mandate(),
+            Order::Choose(_) => return self.about(true),
             Order::Look => {}
             Order::Resolve(answer) => {
                 // Only the answer is reported here. A failed refresh shows at the next one.
@@ -105,16 +121,38 @@ impl Worker {
         }
         let waiting = self.waiting()?;
         self.report(Report::Waiting(waiting));
-        self.mandate()
+        let mode = fields::text(&self.client.get("/enforcement", &[])?, "mode");
+        self.report(Report::Mode(mode.unwrap_or_default()));
+        self.about(false)
     }
 
-    /// Reads the mandate of the selected request: it may have been revoked since.
-    fn mandate(&self) -> Result<(), Failure> {
-        if let Some(id) = &self.chosen {
+    /// Reads the mandate of the selected request, which may have been revoked since, and its agent's month; after a
+    /// selection also what the agent paid lately.
+    fn about(&self, is_new: bool) -> Result<(), Failure> {
+        let Some(About { mandate, agent }) = &self.chosen else { return Ok(()) };
+        if let Some(id) = mandate {
             let mandate = self.client.get(&format!("/mandates/{id}"), &[])?;
             self.report(Report::Mandate { id: id.clone(), mandate });
         }
+        let usage = self.client.get("/usage", &[("agent", agent.clone())])?;
+        let paid = is_new.then(|| self.paid(agent)).transpose()?;
+        self.report(Report::Agent { agent: agent.clone(), usage: Some(usage), paid });
         Ok(())
+    }
+
+    /// What an agent paid among its last decisions, newest first.
+    fn paid(&self, agent: &str) -> Result<Vec<String>, Failure> {
+        let filters = vec![("agent", agent.to_owned())];
+        let paging = Paging { limit: LATELY, all: false };
+        let mut walk = Walk::new(&self.client, "/decisions", Some("jti"), filters, &paging);
+        let mut paid = Vec::new();
+        while let Some(page) = walk.page()? {
+            let is_allowed =
+                |decision: &RawValue| fields::text(decision.get(), "verdict").as_deref() == Some("allow");
+            let allowed = page.iter().filter(|decision| is_allowed(decision));
+            paid.extend(allowed.map(|decision| decision.get().to_owned()));
+        }
+        Ok(paid)
     }
 
     fn waiting(&self) -> Result<Vec<String>, Failure> {

@@ -1,0 +1,55 @@
+//! `mandate log`: the public log, for holders of tokens, auditors, organizations and witnesses.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod audit;
+mod checkpoint;
+mod evidence;
+mod key;
+mod monitor;
+mod proof;
+mod verify;
+mod witness;
+
+use std::path::Path;
+
+use clap::Subcommand;
+
+use crate::directory;
+use crate::exit::{Exit, Failure};
+use crate::global::Global;
+use crate::output::Output;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Log {
+    Proof(proof::Proof),
+    Evidence(evidence::MakeEvidence),
+    Verify(verify::VerifyEvidence),
+    Checkpoint(checkpoint::Checkpoint),
+    /// Show and pin a log's key, and make a witness's
+    #[command(subcommand)]
+    Key(key::Key),
+    Monitor(monitor::Monitor),
+    Audit(audit::AuditLog),
+    Witness(witness::Witness),
+}
+
+impl Log {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Proof(args) => args.run(global, output),
+            Self::Evidence(args) => args.run(global, output),
+            Self::Verify(args) => args.run(output),
+            Self::Checkpoint(args) => args.run(global, output),
+            Self::Key(args) => args.run(global, output),
+            Self::Monitor(args) => args.run(global, output),
+            Self::Audit(args) => args.run(global, output),
+            Self::Witness(args) => args.run(),
+        }
+    }
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    directory::write(path, bytes)
+        .map_err(|e| Failure::new(Exit::Io, format!("{} cannot be written: {e}", path.display())))
+}

@@ -1,0 +1,207 @@
+//! `mandate log monitor`: what has come to a log since the last look, and whether it still begins with what it was then.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod governing;
+mod late;
+mod look;
+mod state;
+
+use std::path::PathBuf;
+
+use mandate_core::Timestamp;
+use mandate_core::log::VerifierKey;
+use serde::Serialize;
+
+use self::governing::Changes;
+use self::look::{KeySeen, Looked};
+use self::state::State;
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::global::Global;
+use crate::output::Output;
+use crate::public_log::pins;
+use crate::public_log::place::{LogArgs, Place};
+use crate::public_log::source::Source;
+use crate::public_log::trust::{Trust, TrustArgs};
+use crate::public_log::watch_key;
+use crate::style::{CAUTION, ERROR, GOOD, printable};
+
+/// Watch a log: that it only grows, which keys appear, and what governs your environment
+///
+/// Each run is one look; run it from a timer. It reads every new entry and checks that they lead from the state of the last
+/// look to the root that the log has signed now. New signing keys are shown: a key that nobody announced signs verdicts that
+/// nobody decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
+/// review) is found by its number: one that you did not make was made by another. With --tokens, each token that
+/// is older than a day must be in the log. With --policy, so must the witnesses' cosignatures be on what the log had a day ago.
+///
+/// The file of --state holds the last checkpoint and is written when all is well. After a fork, a file beside it
+/// (`STATE.fork`) holds the two signed checkpoints: they prove the fork to anyone.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate log monitor --issuer https://verdicts.example.com --state verdicts.monitor
+  mandate log monitor --issuer https://verdicts.example.com --state verdicts.monitor \\
+      --watch-key watch.key --policy witnesses.policy --tokens recent.txt --json
+
+Exit codes:
+  0 it only grew    52 fork    53 rollback    54 new origin    55 late    51 not what it has signed
+  23 a governing change is missing or there twice    2 usage    36, 37 log not reachable    3 file")]
+pub(crate) struct Monitor {
+    /// The file that this command keeps between its looks
+    #[arg(long, value_name = "FILE")]
+    state: PathBuf,
+    /// The file of your environment's watch key
+    #[arg(long, value_name = "FILE")]
+    watch_key: Option<PathBuf>,
+    /// Tokens, one a line, that must be in the log a day after they were issued
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+/// What a look has found.
+#[derive(Debug, Serialize)]
+struct Report {
+    log: String,
+    /// The size at the last look; absent at the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<u64>,
+    size: u64,
+    keys: Vec<KeySeen>,
+    /// Entries of types that this version does not know.
+    unknown: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    governing: Option<Changes>,
+    late: Vec<String>,
+    /// The origin of the log that this one continues, at the look that goes over to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continues: Option<String>,
+}
+
+impl Monitor {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let before = State::read(&self.state)?;
+        let place = self.log.place(None, global)?;
+        let key = self.key(before.as_ref(), &place)?;
+        let source = Source::of(&place, Some(&key))?;
+        let trust = Trust { key: Some(key.clone()), policy: self.trust.policy()? };
+        let watch_key = self.watch_key.as_deref().map(watch_key::read).transpose()?;
+        let now = environment::now();
+        let looked = Looked::look(&source, &trust, before.as_ref(), watch_key.as_ref());
+        let looked = looked.map_err(|failure| self.keep_fork(failure))?;
+        let mut late = late::tokens(self.tokens.as_deref(), &source, &trust, now)?;
+        let unwitnessed_since = late::witnesses(&trust, &looked.signed, before.as_ref(), now, &mut late);
+        looked.state(key, before.as_ref(), unwitnessed_since, now).write(&self.state)?;
+        let report = Report {
+            log: looked.checkpoint.origin().to_owned(),
+            before: before.as_ref().map(State::size).filter(|_| looked.continues.is_none()),
+            size: looked.checkpoint.size(),
+            keys: looked.keys,
+            unknown: looked.unknown,
+            governing: looked.governing,
+            late,
+            continues: looked.continues,
+        };
+        report.print(now, output)
+    }
+
+    /// The log's key: the one of the option, of the last look, the policy's only one, or the pinned one.
+    fn key(&self, before: Option<&State>, place: &Place) -> Result<VerifierKey, Failure> {
+        if let Some(key) = self.trust.named()? {
+            return Ok(key);
+        }
+        if let Some(state) = before {
+            return Ok(state.key.clone());
+        }
+        if let Some(trust) = self.trust.known(place)?
+            && trust.key.is_none()
+        {
+            let logs: Vec<_> = trust.policy.logs().map(|(key, _)| key).collect();
+            return match logs.as_slice() {
+                [only] => Ok((*only).clone()),
+                _ => pins::find(place)?.map(|pin| pin.key).ok_or_else(|| {
+                    Failure::new(Exit::Usage, "a log is watched under one key")
+                        .next("pass --log-key KEY: the policy has several")
+                }),
+            };
+        }
+        self.trust
+            .trust(place)?
+            .key
+            .ok_or_else(|| Failure::new(Exit::Usage, "a log is watched under one key"))
+    }
+
+    /// Keeps the proof of a fork beside the state.
+    fn keep_fork(&self, found: look::Found) -> Failure {
+        let (failure, proof) = found.into_parts();
+        let Some(proof) = proof else { return failure };
+        let mut path = self.state.clone().into_os_string();
+        path.push(".fork");
+        let path = PathBuf::from(path);
+        match super::write(&path, proof.as_bytes()) {
+            Ok(()) => failure.note("both signed", path.display()),
+            Err(lost) => failure.note("not kept", lost.message()),
+        }
+    }
+}
+
+impl Report {
+    fn exit(&self) -> Exit {
+        let odd = self.governing.as_ref().is_some_and(|changes| !changes.are_whole());
+        if self.continues.is_some() {
+            Exit::NewOrigin
+        } else if odd {
+            Exit::Findings
+        } else if !self.late.is_empty() {
+            Exit::LateLog
+        } else {
+            Exit::Success
+        }
+    }
+
+    fn print(&self, now: Timestamp, output: &mut Output) -> Result<Exit, Failure> {
+        let exit = self.exit();
+        if output.is_json() {
+            output.json(self)?;
+            return Ok(exit);
+        }
+        output.line("log", printable(&self.log));
+        if let Some(older) = &self.continues {
+            output.line("continues", format_args!("{CAUTION}{}{CAUTION:#}", printable(older)));
+        }
+        match self.before {
+            Some(before) => {
+                output.line(
+                    "entries",
+                    format_args!("{}, {} of them new", self.size, self.size.saturating_sub(before)),
+                );
+            }
+            None => output.line("entries", self.size),
+        }
+        for KeySeen { index, kid, change, at } in &self.keys {
+            output.line("key", format_args!("{CAUTION}{kid}{CAUTION:#} {change} {at}, entry {index}"));
+        }
+        if self.unknown > 0 {
+            output.line(
+                "unknown",
+                format_args!("{} entries of types that this version does not know", self.unknown),
+            );
+        }
+        if let Some(changes) = &self.governing {
+            changes.print(output);
+        }
+        for late in &self.late {
+            output.line("late", format_args!("{ERROR}{}{ERROR:#}", printable(late)));
+        }
+        output.text(&match exit {
+            Exit::Success => format!("{GOOD}CONSISTENT{GOOD:#} as of {now}\n"),
+            Exit::NewOrigin => format!("{CAUTION}NEW ORIGIN{CAUTION:#}: the log goes on under another key\n"),
+            Exit::LateLog => format!("{ERROR}LATE{ERROR:#}: the log lacks what it must have had for a day\n"),
+            _ => format!("{ERROR}FINDINGS{ERROR:#}: the governing changes are not 1, 2, 3 … each once\n"),
+        });
+        Ok(exit)
+    }
+}

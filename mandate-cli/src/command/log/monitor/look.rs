@@ -1,0 +1,240 @@
+//! One look: from the last checkpoint to the newest, entry by entry.
+
+use mandate_core::Timestamp;
+use mandate_core::log::{Checkpoint, Entry, Policy, SignedCheckpoint, VerifierKey, WatchKey};
+use serde::Serialize;
+use serde_json::json;
+
+use super::governing::{Changes, Seeker};
+use super::state::State;
+use crate::exit::{Exit, Failure};
+use crate::public_log::Refused;
+use crate::public_log::entries::Entries;
+use crate::public_log::source::Source;
+use crate::public_log::trust::Trust;
+
+/// How many events of signing keys a look holds. A service has a few in a year.
+const MAX_KEY_EVENTS: usize = 10_000;
+
+/// An event of a signing key, as it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct KeySeen {
+    pub(super) index: u64,
+    pub(super) kid: String,
+    pub(super) change: &'static str,
+    pub(super) at: String,
+}
+
+/// What a look has found.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) signed: SignedCheckpoint,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) keys: Vec<KeySeen>,
+    pub(super) unknown: u64,
+    pub(super) governing: Option<Changes>,
+    /// The older log that this one continues, where the last look was at that.
+    pub(super) continues: Option<String>,
+}
+
+/// Why a look has ended.
+#[derive(Debug)]
+pub(super) enum Found {
+    Failed(Failure),
+    /// The two checkpoints, of which neither can be a later state of the other.
+    Fork(Box<Failure>, String),
+}
+
+impl From<Failure> for Found {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Found {
+    pub(super) fn into_parts(self) -> (Failure, Option<String>) {
+        match self {
+            Self::Failed(failure) => (failure, None),
+            Self::Fork(failure, proof) => (*failure, Some(proof)),
+        }
+    }
+}
+
+/// What is collected on the way. It is shown only after the root was reached.
+struct Collected<'a> {
+    keys: Vec<KeySeen>,
+    unknown: u64,
+    seeker: Option<Seeker<'a>>,
+    older: Option<SignedCheckpoint>,
+}
+
+impl Looked {
+    pub(super) fn look(
+        source: &Source,
+        trust: &Trust,
+        before: Option<&State>,
+        watch_key: Option<&WatchKey>,
+    ) -> Result<Self, Found> {
+        if let Some(next) = source.next()? {
+            return Err(goes_on(source, next_origin(&next).as_deref(), trust).into());
+        }
+        let bytes = source.checkpoint()?;
+        let signed = SignedCheckpoint::parse(&bytes)
+            .map_err(|e| Refused::new(e.name(), e).of("the log's checkpoint"))?;
+        if let Some(failure) = another_origin(source, &signed, trust) {
+            return Err(failure.into());
+        }
+        // Cosignatures are looked at later: here only the log's own key counts.
+        let own = Trust { key: trust.key.clone(), policy: Policy::none() };
+        let checkpoint = own.accept(&signed).map_err(|e| e.of("the log's checkpoint"))?.checkpoint;
+        let same_log = before.filter(|state| Some(&state.key) == trust.key.as_ref());
+        let from = match same_log {
+            Some(state) => must_not_shrink(state, &signed)?,
+            None => 0,
+        };
+        let (count, ahead) = before.map_or((0, &[][..]), |state| (state.governing, &state.ahead));
+        let seeker = watch_key.map(|key| Seeker::new(key, count, ahead));
+        let mut collected = Collected { keys: Vec::new(), unknown: 0, seeker, older: None };
+        let entries = Entries { source, checkpoint: &checkpoint };
+        let root = entries.scan(from, |index, bytes| collected.take(index, bytes))?;
+        if let Some(state) = same_log.filter(|state| *state.checkpoint().root() != root) {
+            return Err(fork(state, &signed));
+        }
+        let continues = match before.filter(|_| same_log.is_none()) {
+            Some(state) => Some(continues(state, collected.older.as_ref(), &signed)?),
+            None => None,
+        };
+        let Collected { keys, unknown, seeker, .. } = collected;
+        Ok(Self { signed, checkpoint, keys, unknown, governing: seeker.map(Seeker::end), continues })
+    }
+
+    /// The state for the next look.
+    pub(super) fn state(
+        &self,
+        key: VerifierKey,
+        before: Option<&State>,
+        unwitnessed_since: Option<Timestamp>,
+        now: Timestamp,
+    ) -> State {
+        let (governing, ahead) = match (&self.governing, before) {
+            (Some(changes), _) => (changes.count, changes.ahead.iter().copied().collect()),
+            (None, Some(state)) => (state.governing, state.ahead.clone()),
+            (None, None) => (0, Vec::new()),
+        };
+        let signed = self.signed.clone();
+        State { key, signed, seen_at: now, governing, ahead, unwitnessed_since }
+    }
+}
+
+impl Collected<'_> {
+    fn take(&mut self, index: u64, bytes: &[u8]) -> Result<(), Failure> {
+        match Entry::parse(bytes) {
+            Ok(Entry::Key(event)) => {
+                if self.keys.len() >= MAX_KEY_EVENTS {
+                    let why = format!("more than {MAX_KEY_EVENTS} events of signing keys");
+                    return Err(Refused::new("key_events", why).of("the log"));
+                }
+                let (kid, change, at) = (event.kid.to_string(), event.change.as_str(), event.at.to_string());
+                self.keys.push(KeySeen { index, kid, change, at });
+            }
+            Ok(Entry::Governing { tag, .. }) => {
+                if let Some(seeker) = &mut self.seeker {
+                    seeker.take(index, &tag);
+                }
+            }
+            Ok(Entry::OlderLog(older)) if index == 0 => self.older = Some(older),
+            Ok(Entry::OlderLog(_)) => {
+                let why = format!("entry {index} names an older log; only the first entry may");
+                return Err(Refused::new("older_log", why).of("the log"));
+            }
+            Ok(Entry::Decision { .. }) => {}
+            Err(_) => self.unknown = self.unknown.saturating_add(1),
+        }
+        Ok(())
+    }
+}
+
+/// The failure for a checkpoint of another origin than the key's.
+fn another_origin(source: &Source, signed: &SignedCheckpoint, trust: &Trust) -> Option<Failure> {
+    let (key, origin) = (trust.key.as_ref()?, signed.checkpoint().origin());
+    if key.name() == origin || !source.place().may_have(origin) {
+        return None;
+    }
+    Some(goes_on(source, Some(origin), trust))
+}
+
+/// The name in the text of another log's key.
+fn next_origin(key: &[u8]) -> Option<String> {
+    VerifierKey::parse(std::str::from_utf8(key).ok()?.trim_end()).ok().map(|key| key.name().to_owned())
+}
+
+fn goes_on(source: &Source, origin: Option<&str>, trust: &Trust) -> Failure {
+    let (origin, known) =
+        (origin.unwrap_or("another log"), trust.key.as_ref().map_or("none", VerifierKey::name));
+    let failure = Failure::new(
+        Exit::NewOrigin,
+        format!("the log at {} goes on as {origin}; the known key is that of {known}", source.place()),
+    );
+    failure.next("ask the operator why; then pass the new log's key with --log-key, and its first entry is compared with the last look")
+}
+
+/// The size to go on from, if the log has not become smaller.
+fn must_not_shrink(state: &State, signed: &SignedCheckpoint) -> Result<u64, Found> {
+    let (before, now) = (state.checkpoint(), signed.checkpoint());
+    if now.size() < before.size() {
+        return Err(rollback(before, now).into());
+    }
+    if now.size() == before.size() && now.root() != before.root() {
+        return Err(fork(state, signed));
+    }
+    Ok(before.size())
+}
+
+fn rollback(before: &Checkpoint, now: &Checkpoint) -> Failure {
+    Failure::new(
+        Exit::Rollback,
+        format!("the log had {} entries at the last look, and shows {} now", before.size(), now.size()),
+    )
+    .next("it was restored from an older copy, or shows an old state; entries that were there are gone")
+}
+
+fn fork(state: &State, signed: &SignedCheckpoint) -> Found {
+    let (before, now) = (state.checkpoint(), signed.checkpoint());
+    let failure = Failure::new(
+        Exit::Fork,
+        format!(
+            "the log has forked: its {} entries do not begin with the {} of the last look",
+            now.size(),
+            before.size()
+        ),
+    )
+    .note("last look", state.seen_at)
+    .next("keep both checkpoints and show them: the log's key has signed both, and no honest log can");
+    let proof = json!({"before": state.signed.to_string(), "now": signed.to_string()});
+    Found::Fork(Box::new(failure), format!("{proof:#}\n"))
+}
+
+/// The origin of the older log, if the new one begins with a checkpoint of it that is not behind the last look.
+fn continues(
+    state: &State,
+    older: Option<&SignedCheckpoint>,
+    signed: &SignedCheckpoint,
+) -> Result<String, Found> {
+    let origin = state.checkpoint().origin();
+    let refused = |why: String| {
+        Found::from(Refused::new("older_log", why).of(&format!("the log {}", signed.checkpoint().origin())))
+    };
+    let Some(older) = older else {
+        return Err(refused(format!(
+            "its first entry does not name the log {origin}, which it should continue"
+        )));
+    };
+    let last = older.verify(&state.key).map_err(|e| refused(e.to_string()))?;
+    if last.size() < state.size() {
+        return Err(rollback(state.checkpoint(), last).into());
+    }
+    if last.size() == state.size() && last.root() != state.checkpoint().root() {
+        return Err(fork(state, older));
+    }
+    Ok(origin.to_owned())
+}

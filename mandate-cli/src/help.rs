@@ -1,0 +1,169 @@
+//! The help of the whole program: its commands in groups, and topics, whose text is that of docs/cli.md.
+
+use std::fmt::Write as _;
+
+use clap::{Command, CommandFactory as _, FromArgMatches as _};
+
+use crate::args::Args;
+use crate::style::BOLD;
+use crate::table::width;
+
+/// The commands by what they are for.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Verify and audit", &["verify", "inspect", "jwks", "audit", "log", "simulate", "report"]),
+    ("Agents and mandates", &["agent", "mandate", "plan", "apply", "drift", "stop"]),
+    (
+        "Decide and review",
+        &["authorize", "mcp", "decision", "review", "enforcement", "usage", "escrow", "export"],
+    ),
+    ("Webhooks and events", &["webhook", "event", "listen", "replay", "trigger"]),
+    ("Account", &["login", "whoami", "switch", "logout", "profile"]),
+    ("More", &["doctor", "open", "api", "version", "completions", "man"]),
+];
+/// Topics: the word, what it is about, and the heading of its section in the page.
+const TOPICS: [(&str, &str, &str); 3] = [
+    ("exit-codes", "What each exit code means", "Exit codes"),
+    ("environment", "The environment variables that are read", "Environment"),
+    ("formatting", "JSON, fields, jq expressions, CSV and tables", "Output"),
+];
+/// The fewest characters of a line of an entry's text.
+const MIN_TEXT: usize = 20;
+/// The page that the topics are from.
+const PAGE: &str = include_str!("command/reference.md");
+
+/// The command line that was typed.
+pub(crate) fn parsed() -> Result<Args, clap::Error> {
+    let mut line = line();
+    let matches = line.try_get_matches_from_mut(std::env::args_os())?;
+    Args::from_arg_matches(&matches).map_err(|error| error.format(&mut line))
+}
+
+/// The command line with groups and topics.
+pub(crate) fn line() -> Command {
+    let line = Args::command();
+    let groups = groups(&line);
+    let options: Vec<_> =
+        line.get_arguments().filter_map(|arg| arg.get_long()).map(|name| format!("--{name}")).collect();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nEvery command has {}; its --help explains them.{{after-help}}",
+        options.join(", ")
+    );
+    let topics = TOPICS.map(|(name, _, heading)| {
+        let text = section(heading);
+        Command::new(name)
+            .hide(true)
+            .about(text.clone())
+            .long_about(text)
+            .help_template("{about}")
+            .arg_required_else_help(true)
+    });
+    line.help_template(template).subcommands(topics)
+}
+
+/// The list of the commands, group by group, and of the topics.
+fn groups(line: &Command) -> String {
+    let mut text = String::new();
+    let entry = |text: &mut String, name: &str, about: &str| {
+        let _ = writeln!(text, "{}", hanging(&format!("  {name:<13}"), about, width()));
+    };
+    for (title, names) in GROUPS {
+        let _ = writeln!(text, "{BOLD}{title}{BOLD:#}");
+        for name in names {
+            let about = line.find_subcommand(name).and_then(Command::get_about);
+            entry(&mut text, name, &about.map(ToString::to_string).unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{BOLD}Topics{BOLD:#}, as mandate help TOPIC");
+    for (name, about, _) in TOPICS {
+        entry(&mut text, name, about);
+    }
+    text
+}
+
+/// A section of the page as plain text: rows of a table are lines.
+fn section(heading: &str) -> String {
+    let title = format!("\n## {heading}\n");
+    let terminal = width();
+    let page = PAGE.replace('`', "");
+    let body = page.split_once(&title).map_or("", |(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
+    let is_ruler = |line: &str| line.starts_with("|---");
+    let rows = || body.lines().filter_map(cells);
+    let width =
+        rows().map(|(first, _)| first.chars().count()).filter(|width| *width <= 24).max().unwrap_or(0);
+    let mut text = String::new();
+    for line in body.lines().filter(|line| !is_ruler(line)) {
+        match cells(line) {
+            Some((first, second)) => {
+                let row = hanging(&format!("  {first:<width$}  "), second, terminal);
+                let _ = write!(text, "\n{row}");
+            }
+            None if line.is_empty() => text.push_str("\n\n"),
+            None if line.starts_with("- ") => text.extend(["\n", &hanging("", line, terminal)]),
+            // The page's lines are joined: the terminal's width wraps them, once.
+            None if text.ends_with('\n') || text.is_empty() => text.push_str(line),
+            None => text.extend([" ", line.trim_start()]),
+        }
+    }
+    text.replace("\n\n\n", "\n\n").trim_end().trim_start_matches('\n').to_owned()
+}
+
+/// A text behind `start`, whose further lines begin below it. Without a width it is one line.
+fn hanging(start: &str, text: &str, width: Option<u16>) -> String {
+    let indent = " ".repeat(start.chars().count());
+    let width = width.map_or(usize::MAX, usize::from).max(indent.len() + MIN_TEXT);
+    let (mut lines, mut used) = (start.to_owned(), indent.len());
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > indent.len() && used + 1 + length > width {
+            lines.extend(["\n", &indent]);
+            used = indent.len();
+        } else if used > indent.len() {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines
+}
+
+/// The two cells of a row.
+fn cells(line: &str) -> Option<(&str, &str)> {
+    let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
+    row.split_once(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        grouped.sort_unstable();
+        let line = Args::command();
+        let mut shown: Vec<&str> =
+            line.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
+        shown.sort_unstable();
+        assert_eq!(grouped, shown);
+        super::line().debug_assert();
+    }
+
+    #[test]
+    fn an_entry_s_further_lines_begin_below_its_text() {
+        let text = "one two three four five six seven";
+        assert_eq!(hanging("  a  ", text, Some(26)), "  a  one two three four\n     five six seven");
+        assert_eq!(hanging("  a  ", text, None), format!("  a  {text}"));
+        let word = "x".repeat(40);
+        assert_eq!(hanging("a ", &format!("{word} b"), Some(10)), format!("a {word}\n  b"));
+    }
+
+    #[test]
+    fn topics_are_sections_of_the_page() {
+        for (name, _, heading) in TOPICS {
+            assert!(section(heading).lines().count() > 5, "{name}");
+        }
+        assert!(section("Exit codes").contains("\n  26    verify: the signature is valid"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Mistakes in JSON that a person has written: where they are, and what was probably meant.
+
+use std::collections::BTreeMap;
+
+use mandate_core::Invalid;
+use mandate_core::api_key::masked;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::input::Source;
+use crate::style::printable;
+
+/// The most characters of a line that are shown.
+const SHOWN_CHARS: usize = 100;
+/// How many edits a misspelt name may be away from the one that was meant.
+const MAX_EDITS: usize = 2;
+/// How the refusal of an absent member ends.
+const REQUIRED: &str = " is required";
+/// What comes before the names that are known, in the refusal of one that is not.
+const KNOWN: &str = "known are ";
+
+/// The failure for `text`, read from `source`, which was refused because of `why`. `what` names it.
+pub(crate) fn refused(what: &str, source: &Source, text: &str, why: &Invalid, exit: Exit) -> Failure {
+    if text.trim().is_empty() {
+        return Failure::new(exit, format!("{what} is refused: {source} is empty"));
+    }
+    let syntax = serde_json::from_str::<IgnoredAny>(text).err();
+    if syntax.is_some() && is_yaml(text) {
+        return Failure::new(exit, format!("{what} is refused: {source} looks like YAML, and must be JSON"))
+            .next("write {\"name\": value, …}; most YAML tools convert, for example: yq -o json FILE");
+    }
+    let failure = Failure::new(exit, format!("{what} is refused: {why}"));
+    let Located { excerpt, meant } = located(source, text, why);
+    let failure = match excerpt {
+        Some(excerpt) => failure.excerpt(excerpt),
+        None => failure.note("read from", source),
+    };
+    match meant {
+        Some(name) => failure.note("did you mean", format_args!("{name}?")),
+        None => failure,
+    }
+}
+
+/// Where a mistake is, and what was probably meant.
+pub(crate) struct Located {
+    /// The line, with its place before it and a caret below it.
+    pub(crate) excerpt: Option<String>,
+    /// The name that was meant.
+    pub(crate) meant: Option<String>,
+}
+
+/// Finds the mistake because of which `text`, read from `source`, was refused.
+pub(crate) fn located(source: &Source, text: &str, why: &Invalid) -> Located {
+    let syntax = serde_json::from_str::<IgnoredAny>(text).err();
+    let misspelt = misspelt(text, why);
+    let place = match (&syntax, &misspelt) {
+        (Some(error), _) => Some((error.line(), error.column())),
+        (None, Some(path)) => position(text, path).map(|at| line_and_column(text, at)),
+        (None, None) => position(text, why.field()).map(|at| line_and_column(text, at)),
+    };
+    let excerpt = place.map(|(line, column)| excerpt(source, text, line, column));
+    let required = why.field().rsplit('.').next().unwrap_or_default();
+    Located { excerpt, meant: misspelt.map(|_| required.to_owned()).or_else(|| meant(why)) }
+}
+
+/// Whether the first line that says anything is one of YAML.
+fn is_yaml(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let Some(first) = lines.next() else { return false };
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+    };
+    first == "---"
+        || first
+            .split_once(':')
+            .is_some_and(|(name, rest)| is_name(name) && (rest.is_empty() || rest.starts_with(' ')))
+}
+
+/// Where the member or element at `path` begins, in bytes: a member at its name.
+fn position(text: &str, path: &str) -> Option<usize> {
+    let mut at = text;
+    let mut found = None;
+    for part in path.split(['.', '[']) {
+        let offset = |inner: &str| (inner.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
+        if let Some(index) = part.strip_suffix(']') {
+            let elements: Vec<&RawValue> = serde_json::from_str(at).ok()?;
+            at = elements.get(index.parse::<usize>().ok()?)?.get();
+            found = offset(at);
+        } else {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(at).ok()?;
+            at = members.get(part)?.get();
+            let value = offset(at)?;
+            let name = text.get(..value)?.rfind(&format!("\"{part}\""));
+            found = Some(name.unwrap_or(value));
+        }
+    }
+    found
+}
+
+/// The line and the column of a byte, both from 1.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let start = before.rfind('\n').map_or(0, |end| end.saturating_add(1));
+    let column = before.get(start..).unwrap_or_default().chars().count();
+    (before.matches('\n').count().saturating_add(1), column.saturating_add(1))
+}
+
+/// The line, with its place before it and a caret below it.
+fn excerpt(source: &Source, text: &str, line: usize, column: usize) -> String {
+    let whole = masked(text.lines().nth(line.saturating_sub(1)).unwrap_or_default());
+    let before = column.saturating_sub(1);
+    // A long line is shown from a little before the place.
+    let skipped = if before < SHOWN_CHARS { 0 } else { before.saturating_sub(SHOWN_CHARS / 2) };
+    let shown: String = whole.chars().skip(skipped).take(SHOWN_CHARS).collect();
+    let number = line.to_string();
+    let (margin, gap) = (" ".repeat(number.len()), " ".repeat(before.saturating_sub(skipped)));
+    let place = format!("{source}:{line}:{column}");
+    format!(
+        "  --> {}\n  {number} | {}\n  {margin} | {gap}^\n",
+        printable(&place),
+        printable(&shown.replace('\t', " "))
+    )
+}
+
+/// The path of a member that is there in the place of a required one, and is spelt almost like it.
+fn misspelt(text: &str, why: &Invalid) -> Option<String> {
+    if !why.to_string().ends_with(REQUIRED) {
+        return None;
+    }
+    let (parent, required) = why.field().rsplit_once('.').unwrap_or(("", why.field()));
+    let object = if parent.is_empty() { text } else { fields::at(text, parent)? };
+    let edits = |name: &String| strsim::damerau_levenshtein(&name.to_lowercase(), required);
+    let nearest = fields::names(object).into_iter().min_by_key(edits)?;
+    let is_near = (1..=MAX_EDITS).contains(&edits(&nearest)) || nearest.to_lowercase() == required;
+    is_near.then(|| if parent.is_empty() { nearest } else { format!("{parent}.{nearest}") })
+}
+
+/// The known name that a misspelt one is nearest to.
+fn meant(why: &Invalid) -> Option<String> {
+    let said = why.to_string();
+    let (_, known) = said.split_once(KNOWN)?;
+    let misspelt = why.field().rsplit('.').next()?.to_lowercase();
+    let edits = |name: &str| strsim::damerau_levenshtein(&misspelt, name);
+    let nearest = known.split(", ").min_by_key(|name| edits(name))?;
+    (edits(nearest) <= MAX_EDITS).then(|| nearest.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_that_of_the_name() {
+        let text = "{\n  \"a\": {\"b\": 1, \"ä\": [1,\n 22]},\n\t\"c\": \"b\"}";
+        for (path, place) in
+            [("a", (2, 3)), ("a.b", (2, 9)), ("a.ä", (2, 17)), ("a.ä[1]", (3, 2)), ("c", (4, 2))]
+        {
+            assert_eq!(position(text, path).map(|at| line_and_column(text, at)), Some(place), "{path}");
+        }
+        for path in ["", "d", "a.d", "a.ä[2]", "c.d", "body"] {
+            assert_eq!(position(text, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn yaml_is_told_from_json_that_is_broken() {
+        for text in ["agent: agt_a", "---\nagent: a", "# a mandate\n\nlimits:\n  currency: USD"] {
+            assert!(is_yaml(text), "{text}");
+        }
+        for text in ["{\"agent\": 1", "agent", "\"agent\": 1", "https://a.example", "[1: 2]", ""] {
+            assert!(!is_yaml(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_its_place() {
+        let text = format!("{{\"a\": \"{}\", \"b\": 1}}", "x".repeat(500));
+        let at = position(&text, "b").unwrap();
+        let shown = excerpt(&Source::Stdin, &text, 1, at + 1);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "  --> standard input:1:511");
+        let caret = lines[2].find('^').unwrap();
+        assert!(lines[1][caret..].starts_with("\"b\": 1}") && lines[1].len() < 120, "{shown}");
+    }
+}

@@ -1,0 +1,304 @@
+//! `mandate log audit`: an export beside its log, in both directions.
+
+use super::*;
+use crate::export::{Plan, lines, sealed};
+use mandate_core::log::{BlindSecret, decision_record, record_hash};
+use mandate_core::{AgentId, DecisionId};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+fn base64url(hash: &Hash) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, hash.as_bytes())
+}
+
+fn blinds() -> BlindSecret {
+    BlindSecret::new([6; 32])
+}
+
+/// The row of a decision's line, with its agent and sequence.
+fn row(line: &str) -> (String, AgentId, u64) {
+    #[derive(serde::Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow)]
+        decision: &'a RawValue,
+    }
+    let row = serde_json::from_str::<Line<'_>>(line).unwrap().decision.get().to_owned();
+    let value: Value = serde_json::from_str(&row).unwrap();
+    let agent = AgentId::parse(value["request"]["agent"].as_str().unwrap()).unwrap();
+    (row, agent, value["sequence"].as_u64().unwrap())
+}
+
+/// What the log has of a decision.
+fn entry_of(line: &str) -> (Entry, Hash) {
+    let (row, agent, sequence) = row(line);
+    let value: Value = serde_json::from_str(&row).unwrap();
+    let blind = blinds().decision(DecisionId::parse(value["jti"].as_str().unwrap()).unwrap());
+    let record = record_hash(&blind, decision_record(&row).unwrap().as_bytes());
+    let token = token_hash(value["verdict_token"].as_str().unwrap()).unwrap();
+    (Entry::Decision { tag: watch_key().decision(&agent, sequence), token, record }, blind)
+}
+
+fn governing_line(number: u64, record: &str) -> (String, Entry) {
+    let (random, blind) = (Hash::sha256(format!("random {number}").as_bytes()), blinds().governing(number));
+    let hash = record_hash(&blind, record.as_bytes());
+    let (text, hidden) = (base64url(&random), base64url(&blind));
+    let line = format!(r#"{{"governing":{record},"number":{number},"random":"{text}","blind":"{hidden}"}}"#);
+    (line, Entry::Governing { tag: watch_key().governing(number), random, record: hash })
+}
+
+/// An export with its log.
+struct Audited {
+    folder: tempfile::TempDir,
+    lines: Vec<String>,
+    log: TestLog,
+}
+
+impl Audited {
+    fn new() -> Self {
+        let written = lines(&Plan::new(400, 3));
+        let mut log = TestLog::new("verdicts.example/log/sandbox");
+        log.push(&key_event(KeyChange::Published));
+        let mut export = Vec::new();
+        let mut agents = 0;
+        for line in written {
+            if line.starts_with(r#"{"decision""#) {
+                if agents == 0 {
+                    // Each agent, one that has decided nothing, and types of a later version.
+                    let records = (0..6)
+                        .map(|n| format!(r#"{{"type":"agent.created","at":"2026-01-01T00:00:00.000Z","agent":"agt_{n}"}}"#))
+                        .chain([r#"{"type":"later","more":{"amount":40.50},"at":"2026-01-01T00:00:00.000Z"}"#.to_owned()])
+                        .chain([r#"{"type":"agent.created","at":"2026-01-01T00:00:00.000Z","agent":"agt_idle"}"#.to_owned()]);
+                    for record in records {
+                        agents += 1;
+                        let (line, entry) = governing_line(agents, &record);
+                        export.push(line);
+                        log.push(&entry);
+                    }
+                }
+                let (entry, blind) = entry_of(&line);
+                log.push(&strange(log.size()));
+                log.push(&entry);
+                let open = line.strip_suffix('}').unwrap();
+                export.push(format!(r#"{open},"blind":"{}"}}"#, base64url(&blind)));
+            } else {
+                export.push(line);
+            }
+        }
+        Self { folder: tempfile::tempdir().unwrap(), lines: export, log }
+    }
+
+    fn audit(&self, lines: &[String], more: &[&str]) -> Ran {
+        let path = self.folder.path();
+        let _ = std::fs::remove_dir_all(path.join("log"));
+        self.log.write(&path.join("log"));
+        let export = write(path, "export.ndjson", sealed(lines));
+        let (at, key) = (path.join("log"), self.log.verifier());
+        let args = ["audit", &export, "--log", at.to_str().unwrap(), "--log-key", &key];
+        ran(log(path, &[&args[..], more].concat()))
+    }
+
+    fn watched(&self, lines: &[String], more: &[&str]) -> Ran {
+        let key = write(self.folder.path(), "watch.key", watch_key().reveal());
+        self.audit(lines, &[&["--watch-key", &key], more].concat())
+    }
+
+    /// The checks that find something, each as often as it does.
+    #[track_caller]
+    fn finds(&self, lines: &[String], expected: &[(&str, u64)]) -> Vec<Value> {
+        let ran = self.watched(lines, &["--json"]).code(23);
+        let mut said: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let summary = said.pop().unwrap();
+        let expected: Value =
+            expected.iter().map(|(check, count)| ((*check).to_owned(), json!(count))).collect();
+        assert_eq!(summary["summary"]["by_check"], expected, "{said:#?}");
+        said.into_iter().map(|mut line| line["finding"].take()).collect()
+    }
+
+    fn last(&self) -> usize {
+        self.lines.len() - 2
+    }
+}
+
+#[test]
+fn an_export_that_is_its_log_has_no_finding() {
+    let audited = Audited::new();
+    let count = audited.lines.iter().filter(|line| line.starts_with(r#"{"decision""#)).count();
+    audited
+        .watched(&audited.lines, &[])
+        .code(0)
+        .shows(&format!("decisions    {count}\ngoverning    8\nlogged       {}\n", count + 8))
+        .shows("nothing of yours is missing");
+    audited.audit(&audited.lines, &[]).code(0).shows("without --watch-key nothing can be found missing");
+    // The other readers of exports take the same lines.
+    let jwks = write(audited.folder.path(), "jwks.json", crate::export::jwks());
+    let export = write(audited.folder.path(), "export.ndjson", sealed(&audited.lines));
+    let issuer = crate::export::ISSUER;
+    crate::harness::run(&["audit", &export, "--issuer", issuer, "--jwks", &jwks])
+        .code(0)
+        .shows("NOTHING FOUND");
+    crate::harness::run(&["report", &export]).code(0);
+    let mut reversed = audited.lines.clone();
+    reversed.reverse();
+    let reversed = write(audited.folder.path(), "reversed", reversed.join("\n") + "\n");
+    for (file, sort) in [(&export, &[][..]), (&reversed, &["--sort"])] {
+        crate::harness::run(&[&["simulate", "--decisions", file, "--fail-on", "any"], sort].concat()).code(0);
+    }
+    let mut misplaced = audited.lines.clone();
+    let (line, _) = governing_line(9, r#"{"type":"later"}"#);
+    misplaced.insert(audited.last(), line);
+    let misplaced = write(audited.folder.path(), "misplaced", sealed(&misplaced));
+    crate::harness::run(&["audit", &misplaced, "--issuer", issuer, "--jwks", &jwks])
+        .code(23)
+        .shows("a governing record among the decisions");
+    crate::harness::run(&["simulate", "--decisions", &misplaced]).code(23).says("between decisions");
+}
+
+#[test]
+fn a_row_that_was_changed_is_not_its_entry() {
+    let audited = Audited::new();
+    let mut lines = audited.lines.clone();
+    let at = audited.last();
+    lines[at] = lines[at].replace(r#""recent_requests":"#, r#""recent_requests":1"#);
+    let found = audited.finds(&lines, &[("entry", 1)]);
+    assert_eq!(found[0]["line"], json!(at + 1));
+    assert_eq!(found[0]["found"], "the log has another record of it: the row was changed");
+    audited.audit(&lines, &[]).code(23).shows("entry");
+    // An answer to a review that came later is no change.
+    let mut lines = audited.lines.clone();
+    let place = lines.iter().position(|line| line.contains(r#""status":"approved""#)).unwrap();
+    lines[place] = lines[place].replace(r#""status":"approved""#, r#""status":"pending""#);
+    audited.watched(&lines, &[]).code(0);
+    let mut lines = audited.lines.clone();
+    let change = lines.iter().position(|line| line.starts_with(r#"{"governing""#)).unwrap();
+    lines[change] = lines[change].replace("agt_0", "agt_7");
+    audited.finds(&lines, &[("entry", 1)]);
+    let mut lines = audited.lines.clone();
+    let start = lines[at].find(r#","blind""#).unwrap();
+    lines[at] = format!("{}}}", &lines[at][..start]);
+    audited.finds(&lines, &[("blind", 1)]);
+    lines[at] = lines[at].replace(r#""decision":{"#, r#""decision":{"iss":"twice","#);
+    audited.finds(&lines, &[("line", 1), ("missing", 1)]);
+}
+
+#[test]
+fn nothing_of_the_tenant_is_missing_at_the_end_neither() {
+    let audited = Audited::new();
+    let last = audited.last();
+    let (_, agent, sequence) = row(&audited.lines[last]);
+    // In the middle, at the end, all of an agent, and a governing change.
+    let without = |keep: &dyn Fn(usize, &str) -> bool| {
+        let kept = audited.lines.iter().enumerate().filter(|(n, line)| keep(*n, line));
+        kept.map(|(_, line)| line.clone()).collect::<Vec<_>>()
+    };
+    let found = audited.finds(&without(&|n, _| n != last), &[("missing", 1)]);
+    assert_eq!(found[0]["of"], format!("{agent} sequence {sequence}"));
+    assert_eq!(found[0]["index"], json!(audited.log.size() - 1));
+    let middle = (0..last).rev().find(|n| row(&audited.lines[*n]).1 == agent).unwrap();
+    audited.finds(&without(&|n, _| n != middle), &[("missing", 1)]);
+    let hidden = without(&|_, line| !line.starts_with(r#"{"decision""#) || row(line).1 != agent);
+    let found = audited.finds(&hidden, &[("missing", 1)]);
+    assert_eq!(found[0]["of"], format!("{agent} sequence 1"));
+    let change = audited.lines.iter().position(|line| line.contains("agt_idle")).unwrap();
+    let found = audited.finds(&without(&|n, _| n != change), &[("missing", 1)]);
+    assert_eq!(found[0]["of"], "change 8");
+    audited.finds(&without(&|n, _| n != change - 1), &[("missing", 1)]);
+    // Without the watch key all that is left is its entry.
+    audited.audit(&without(&|n, _| n != last), &[]).code(0);
+}
+
+#[test]
+fn what_the_log_lacks_is_younger_or_a_finding() {
+    let mut audited = Audited::new();
+    let whole = audited.log.clone();
+    // The last entry is missing: it was decided long ago.
+    audited.log.entries.pop();
+    let last = audited.lines[audited.last()].clone();
+    let found = audited.finds(&audited.lines, &[("not_logged", 1)]);
+    assert_eq!(found[0]["found"], "the log lacks it, a day after it was decided");
+    // As of a checkpoint that no witness has cosigned, nothing says how old it is.
+    let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
+    audited.log = whole.clone();
+    let asked = ["--checkpoint", &checkpoint, "--json"];
+    let summary = audited.watched(&audited.lines, &asked).code(0).json();
+    assert_eq!(summary["summary"]["younger"], 1);
+    // One that was cosigned soon after is from before the day was over, one cosigned later convicts.
+    let (_, agent, _) = row(&last);
+    let decided: Value = serde_json::from_str(&last).unwrap();
+    let decided = decided["decision"]["iat"].as_u64().unwrap();
+    let policy = write(audited.folder.path(), "policy", policy_of(&[witness(1)]));
+    for (after, code) in [(3_600, 0), (25 * 3_600, 23)] {
+        let mut kept = whole.clone();
+        kept.entries.pop();
+        (kept.witnesses, kept.cosigned) = (vec![witness(1)], decided + after);
+        let checkpoint = write(audited.folder.path(), "cp", kept.checkpoint().to_string());
+        audited.watched(&audited.lines, &["--checkpoint", &checkpoint, "--policy", &policy]).code(code);
+    }
+    // A hole is a finding whatever the time.
+    let hole = audited
+        .lines
+        .iter()
+        .rposition(|line| line.starts_with(r#"{"decision""#) && *line != last && row(line).1 == agent);
+    let (entry, _) = entry_of(&audited.lines[hole.unwrap()]);
+    audited.log.entries.retain(|bytes| *bytes != entry.to_bytes());
+    let found = audited.finds(&audited.lines, &[("not_logged", 1)]);
+    assert_eq!(found[0]["found"], "the log lacks it, although it has later ones");
+    // And so is a second entry.
+    audited.log = whole;
+    audited.log.push(&entry);
+    audited.finds(&audited.lines, &[("twice", 1)]);
+}
+
+#[test]
+fn a_log_that_continues_another_has_the_rest_of_the_rows() {
+    let mut audited = Audited::new();
+    let whole = audited.log.clone();
+    let cut = usize::try_from(whole.size() / 2).unwrap();
+    let rows = |ran: Ran| {
+        let summary = ran.code(0).json()["summary"].take();
+        ["logged", "younger", "older"].map(|name| summary[name].as_u64().unwrap())
+    };
+    audited.log.entries.truncate(cut);
+    let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
+    let [logged, younger, none] =
+        rows(audited.watched(&audited.lines, &["--checkpoint", &checkpoint, "--json"]));
+    let mut second = TestLog::new("verdicts.example/log/sandbox/2");
+    second.push(&Entry::OlderLog(audited.log.checkpoint()));
+    second.entries.extend_from_slice(&whole.entries[cut..]);
+    audited.log = second;
+    assert_eq!(rows(audited.watched(&audited.lines, &["--json"])), [younger, none, logged]);
+    audited.watched(&audited.lines, &[]).code(0).shows("rows are from before this log");
+    // A hole behind its beginning is one all the same.
+    audited.log.entries.remove(cut / 2);
+    audited.log.entries.remove(cut / 2);
+    audited.finds(&audited.lines, &[("not_logged", 1)]);
+}
+
+#[test]
+fn a_log_that_is_not_what_it_has_signed_is_compared_with_nothing() {
+    let audited = Audited::new();
+    let mut other = audited.log.clone();
+    other.entries[3] = strange(77_777).to_bytes();
+    let checkpoint = write(audited.folder.path(), "cp", other.checkpoint().to_string());
+    audited.watched(&audited.lines, &["--checkpoint", &checkpoint]).code(51).says("(root)");
+    let text = audited.log.checkpoint().to_string();
+    let checkpoint = write(audited.folder.path(), "cp", text.replacen("verdicts", "others", 1));
+    audited.watched(&audited.lines, &["--checkpoint", &checkpoint]).code(51).says("(origin)");
+    audited.watched(&audited.lines[1..], &[]).code(23).says("is no export");
+    let empty = write(audited.folder.path(), "empty", "");
+    let at = audited.folder.path().join("log");
+    let key = audited.log.verifier();
+    let args = ["audit", &empty, "--log", at.to_str().unwrap(), "--log-key", &key];
+    ran(log(audited.folder.path(), &args)).code(23).says("it is empty");
+}
+
+/// A number that was made up is a finding, and takes no more memory than any other.
+#[test]
+fn a_gap_without_an_end_is_a_finding() {
+    let audited = Audited::new();
+    let mut lines = audited.lines.clone();
+    let text = r#"{"type":"agent.created","at":"2026-01-01T00:00:00.000Z","agent":"agt_far"}"#;
+    lines.insert(audited.last(), governing_line(9_000_000_000_000, text).0);
+    let ran = audited.watched(&lines, &["--json"]).code(23);
+    let gap = ran.out.lines().find(|line| line.contains(r#""check":"gap""#)).unwrap();
+    assert!(gap.contains("8999998999991 more numbers are absent"), "{gap}");
+}

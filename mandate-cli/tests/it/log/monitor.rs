@@ -1,0 +1,294 @@
+//! `mandate log monitor`: what has come to a log, and what no honest log does.
+
+use super::*;
+use mandate_core::log::SignedCheckpoint;
+use serde_json::Value;
+
+struct Watched {
+    folder: tempfile::TempDir,
+    site: Site,
+    log: TestLog,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let (folder, site) = (tempfile::tempdir().unwrap(), Site::new());
+        let mut log = TestLog::at(&site);
+        log.push(&key_event(KeyChange::Published));
+        log.push(&governing(1));
+        log.strangers(300);
+        log.push(&governing(2));
+        log.publish(&site);
+        Self { folder, site, log }
+    }
+
+    fn look(&self, more: &[&str]) -> Ran {
+        let state = self.folder.path().join("state");
+        let (log_at, key) = (self.site.log(), self.log.verifier());
+        let args = ["monitor", "--log", &log_at, "--state", state.to_str().unwrap()];
+        let first = ["--log-key", &key];
+        let first = if state.exists() { &[][..] } else { &first };
+        ran(log(self.folder.path(), &[&args, first, more].concat()))
+    }
+
+    fn state(&self) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("state")).unwrap()
+    }
+
+    fn watch_key(&self) -> String {
+        write(self.folder.path(), "watch.key", format!("{}\n", watch_key().reveal()))
+    }
+}
+
+#[test]
+fn a_log_that_grows_is_consistent_and_shows_its_keys() {
+    let mut watched = Watched::new();
+    let key = watched.watch_key();
+    let first = watched.look(&["--watch-key", &key]).code(0);
+    first
+        .shows("entries      303\n")
+        .shows("published")
+        .shows("2 changes of your environment")
+        .shows("CONSISTENT");
+    let again = watched.look(&["--watch-key", &key, "--json"]).code(0).json();
+    assert_eq!((&again["before"], &again["size"], &again["keys"]), (&json!(303), &json!(303), &json!([])));
+    assert_eq!(again["governing"]["new"], json!({}));
+    watched.log.strangers(400);
+    watched.log.push(&governing(3));
+    watched.log.push(&key_event(KeyChange::Revoked));
+    watched.log.push(&Entry::Key(match key_event(KeyChange::Published) {
+        Entry::Key(event) => event,
+        _ => panic!(),
+    }));
+    watched.log.entries.push(vec![9, 9]);
+    watched.log.publish(&watched.site);
+    let grown = watched.look(&["--watch-key", &key, "--json"]).code(0).json();
+    assert_eq!((&grown["before"], &grown["size"], &grown["unknown"]), (&json!(303), &json!(707), &json!(1)));
+    assert_eq!(grown["governing"], json!({"count": 3, "new": {"3": 703}, "missing": [], "twice": []}));
+    let changes: Vec<_> = grown["keys"].as_array().unwrap().iter().map(|key| &key["change"]).collect();
+    assert_eq!(changes, ["revoked", "published"]);
+    // A log that has grown since may have dropped its partial tiles.
+    let partial = watched.log.clone();
+    watched.log.strangers(100);
+    let mut files = watched.log.files();
+    files.insert("checkpoint".to_owned(), partial.checkpoint().to_string().into_bytes());
+    watched.site.serve("/log/sandbox/", files);
+    std::fs::remove_file(watched.folder.path().join("state")).unwrap();
+    watched.look(&[]).code(0).shows("entries      707\n");
+}
+
+#[test]
+fn changes_that_are_missing_or_twice_are_findings() {
+    let mut watched = Watched::new();
+    let key = watched.watch_key();
+    watched.look(&["--watch-key", &key]).code(0);
+    watched.log.push(&governing(4));
+    watched.log.push(&governing(1));
+    watched.log.publish(&watched.site);
+    let found = watched.look(&["--watch-key", &key, "--json"]).code(23).json();
+    assert_eq!(found["governing"], json!({"count": 2, "new": {"4": 303}, "missing": [3], "twice": [1]}));
+    watched.log.push(&governing(3));
+    watched.log.publish(&watched.site);
+    let found = watched.look(&["--watch-key", &key, "--json"]).code(0).json();
+    assert_eq!(found["governing"]["count"], 4);
+    let other = write(watched.folder.path(), "other", "watch_AA");
+    watched.look(&["--watch-key", &other]).code(2).says("holds no watch key");
+}
+
+#[test]
+fn a_fork_is_kept_with_both_signatures() {
+    let mut watched = Watched::new();
+    watched.look(&[]).code(0);
+    let state = watched.state();
+    let honest = watched.log.clone();
+    let proves = |fork: &TestLog| {
+        fork.publish(&watched.site);
+        watched.look(&[]).code(52).says("the log has forked");
+        assert_eq!(watched.state(), state);
+        let kept = std::fs::read(watched.folder.path().join("state.fork")).unwrap();
+        let kept: Value = serde_json::from_slice(&kept).unwrap();
+        let both = ["before", "now"].map(|name| {
+            let signed = SignedCheckpoint::parse(kept[name].as_str().unwrap().as_bytes()).unwrap();
+            let checkpoint = signed.verify(honest.key.verifier()).unwrap().clone();
+            (checkpoint.size(), *checkpoint.root())
+        });
+        assert_eq!((both[0].0, both[1].0), (honest.size(), fork.size()));
+        assert_ne!(both[0].1, both[1].1);
+    };
+    // Of the same size, and of a greater one.
+    let mut fork = honest.clone();
+    fork.entries[7] = strange(9_999).to_bytes();
+    proves(&fork);
+    fork.strangers(500);
+    proves(&fork);
+    // The honest log goes on as if nothing had been.
+    watched.log.strangers(1);
+    watched.log.publish(&watched.site);
+    watched.look(&[]).code(0);
+}
+
+#[test]
+fn a_fork_that_hides_behind_other_tiles_is_refused() {
+    let mut watched = Watched::new();
+    watched.look(&[]).code(0);
+    let honest = watched.log.clone();
+    let mut fork = honest.clone();
+    fork.entries[7] = strange(9_999).to_bytes();
+    fork.strangers(10);
+    // The old tiles, with a checkpoint that does not belong to them.
+    let mut longer = honest;
+    longer.strangers(10);
+    let mut files = longer.files();
+    files.insert("checkpoint".to_owned(), fork.checkpoint().to_string().into_bytes());
+    watched.site.serve("/log/sandbox/", files);
+    watched.look(&[]).code(51).says("(root)");
+    watched.log = longer;
+    watched.log.publish(&watched.site);
+    watched.look(&[]).code(0);
+}
+
+#[test]
+fn a_log_that_shrinks_was_rolled_back() {
+    let watched = Watched::new();
+    watched.look(&[]).code(0);
+    let mut older = watched.log.clone();
+    older.entries.truncate(200);
+    older.publish(&watched.site);
+    watched.look(&[]).code(53).says("had 303 entries at the last look, and shows 200 now");
+    watched.log.publish(&watched.site);
+    watched.look(&[]).code(0);
+}
+
+#[test]
+fn a_new_origin_is_told_apart_and_must_continue_the_old_log() {
+    let watched = Watched::new();
+    watched.look(&[]).code(0);
+    let origin = watched.log.key.verifier().name().to_owned();
+    let second = |first: Option<Entry>| {
+        let mut second = TestLog::new(&format!("{origin}/2"));
+        second.key = SigningKey::new(&format!("{origin}/2"), KeyKind::Note, &[9; 32]).unwrap();
+        if let Some(entry) = &first {
+            second.push(entry);
+        }
+        second.strangers(3);
+        second.publish(&watched.site);
+        let next = format!("{}\n", second.verifier());
+        watched.site.add("/log/sandbox/next", next.into_bytes());
+        second
+    };
+    let key = second(None).verifier();
+    watched.look(&[]).code(54).says(&format!("goes on as {origin}/2"));
+    let goes_over = || watched.look(&["--log-key", &key]);
+    goes_over().code(51).says("does not name the log");
+    // The old log's last checkpoint must not be behind the last look, nor another.
+    let mut behind = watched.log.clone();
+    behind.entries.truncate(302);
+    second(Some(Entry::OlderLog(behind.checkpoint())));
+    goes_over().code(53);
+    let mut other = watched.log.clone();
+    other.entries[7] = strange(9_999).to_bytes();
+    second(Some(Entry::OlderLog(other.checkpoint())));
+    goes_over().code(52);
+    let mut unsigned = watched.log.clone();
+    unsigned.key = SigningKey::new(&origin, KeyKind::Note, &[8; 32]).unwrap();
+    second(Some(Entry::OlderLog(unsigned.checkpoint())));
+    goes_over().code(51).says("(older_log)");
+    second(Some(Entry::OlderLog(watched.log.checkpoint())));
+    goes_over().code(54).shows(&format!("continues    {origin}\n")).shows("NEW ORIGIN");
+    watched.look(&[]).code(0).shows(&format!("{origin}/2"));
+    // An older log is named nowhere else.
+    let mut late = second(Some(Entry::OlderLog(watched.log.checkpoint())));
+    late.push(&Entry::OlderLog(watched.log.checkpoint()));
+    late.publish(&watched.site);
+    watched.look(&[]).code(51).says("only the first entry may");
+}
+
+#[test]
+fn a_token_that_is_a_day_old_must_be_in_the_log() {
+    let mut watched = Watched::new();
+    let now = now();
+    let old = token_of(&watched.site, 1);
+    let young = token(json!({"iss": watched.site.address(), "iat": now, "exp": now + 300}));
+    let tokens = write(watched.folder.path(), "tokens", format!("{old}\n\n{young}\n"));
+    watched.look(&["--tokens", &tokens]).code(55).shows("line 1 of").shows("is not in the log").shows("LATE");
+    watched.log.push(&decision(&old));
+    watched.log.publish(&watched.site);
+    watched.log.publish_proof(&watched.site, &old);
+    watched.look(&["--tokens", &tokens]).code(0);
+    // Another log's proof is none.
+    let mut other = watched.log.clone();
+    other.key = SigningKey::new(watched.log.key.verifier().name(), KeyKind::Note, &[8; 32]).unwrap();
+    other.publish_proof(&watched.site, &old);
+    let late = watched.look(&["--tokens", &tokens, "--json"]).code(55).json();
+    assert!(late["late"][0].as_str().unwrap().contains("is not proved"), "{late}");
+    let folder = watched.folder.path().join("copy");
+    watched.log.write(&folder);
+    let more = ["--tokens", &tokens, "--log", folder.to_str().unwrap()];
+    let state = watched.folder.path().join("copy.state");
+    let args = ["monitor", "--state", state.to_str().unwrap(), "--log-key", &watched.log.verifier()];
+    ran(log(watched.folder.path(), &[&args[..], &more].concat())).code(2).says("has no proofs of tokens");
+    let bad = write(watched.folder.path(), "bad", "x\n");
+    watched.look(&["--tokens", &bad]).code(10);
+}
+
+#[test]
+fn witnesses_that_stay_away_for_a_day_make_a_log_late() {
+    let mut watched = Watched::new();
+    let policy = write(watched.folder.path(), "policy", policy_of(&[witness(1)]));
+    watched.look(&["--policy", &policy]).code(0);
+    let state = String::from_utf8(watched.state()).unwrap();
+    let since: Value = serde_json::from_str(&state).unwrap();
+    let since = since["unwitnessed_since"].as_str().unwrap().to_owned();
+    let path = watched.folder.path().join("state");
+    std::fs::write(&path, state.replace(&since, "2026-01-01T00:00:00.000Z")).unwrap();
+    watched.look(&["--policy", &policy]).code(55).shows("since 2026-01-01T00:00:00.000Z");
+    watched.log.witnesses = vec![witness(1)];
+    watched.log.publish(&watched.site);
+    watched.look(&["--policy", &policy]).code(0);
+    watched.log.witnesses = Vec::new();
+    watched.log.publish(&watched.site);
+    watched.look(&["--policy", &policy]).code(0);
+}
+
+/// A policy that names the log says under which key it is watched; with several, the pinned one is meant.
+#[test]
+fn a_policy_with_a_log_line_needs_no_other_key() {
+    let watched = Watched::new();
+    let (at, key) = (watched.site.log(), watched.log.verifier());
+    let of = |lines: &str, name: &str| write(watched.folder.path(), name, format!("{lines}quorum none\n"));
+    let other = SigningKey::new("other.example/log/sandbox", KeyKind::Note, &[8; 32]).unwrap();
+    let other = other.verifier();
+    let one = of(&format!("log {key}\n"), "one");
+    let two = of(&format!("log {other}\nlog {key}\n"), "two");
+    let look = |policy: &str| {
+        let state = write(watched.folder.path(), "none", "");
+        std::fs::remove_file(&state).unwrap();
+        ran(log(watched.folder.path(), &["monitor", "--log", &at, "--state", &state, "--policy", policy]))
+    };
+    look(&one).code(0).shows("CONSISTENT");
+    look(&two).code(2).says("--log-key KEY");
+    ran(log(watched.folder.path(), &["key", "pin", "--log", &at, "--trust-on-first-use"])).code(0);
+    look(&one).code(0);
+    look(&two).code(0).shows("CONSISTENT");
+}
+
+#[test]
+fn a_hostile_log_is_read_within_bounds() {
+    let watched = Watched::new();
+    for (path, code) in [("checkpoint", 38), ("tile/entries/000", 38)] {
+        watched.log.publish(&watched.site);
+        watched.site.flood(&format!("/log/sandbox/{path}"));
+        watched.look(&[]).code(code);
+        assert!(!watched.folder.path().join("state").exists());
+    }
+    watched.log.publish(&watched.site);
+    watched.look(&[]).code(0);
+    let state = watched.state();
+    for (from, to) in
+        [("\"monitor\":1", "\"monitor\":2"), ("\"governing\":0", "\"governing\":-1"), ("303", "304")]
+    {
+        let edited = String::from_utf8(state.clone()).unwrap().replacen(from, to, 1);
+        std::fs::write(watched.folder.path().join("state"), edited).unwrap();
+        watched.look(&[]).code(3).says("is no state of a monitor");
+    }
+}

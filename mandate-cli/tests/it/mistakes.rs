@@ -1,0 +1,104 @@
+//! Mistakes that people make, and what is said of each.
+
+use serde_json::json;
+
+use crate::harness::{Ran, mandate, run_with_stdin};
+use crate::issuer::{ISSUER, jwks_file, token, verify};
+
+const MANDATE: &str = r#"{
+  "principal": "role:finance_lead",
+  "agent": "agt_buyer",
+  "limits": {"per_transaction": 500, "currency": "USD"},
+  "categories": ["software"],
+  "expires": "2099-12-31"
+}
+"#;
+
+fn ran(args: &[&str]) -> Ran {
+    mandate(args).output().unwrap().into()
+}
+
+#[test]
+fn a_mistake_in_a_file_is_shown_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mandate.json");
+    let name = file.to_str().unwrap();
+    let create = |text: String| {
+        std::fs::write(&file, text).unwrap();
+        ran(&["mandate", "create", "-f", name]).code(30)
+    };
+    let broken = create(MANDATE.replace("500,", "500"));
+    assert!(broken.err.contains(&format!("  --> {name}:4:37\n")), "{broken:?}");
+    let currency = create(MANDATE.replace("USD", "usd"));
+    let shown = format!(
+        "  --> {name}:4:38\n  4 |   \"limits\": {{\"per_transaction\": 500, \"currency\": \"usd\"}},\n    | {}^\n",
+        " ".repeat(37)
+    );
+    assert!(currency.err.contains(&shown), "{currency:?}");
+    let element = create(MANDATE.replace("\"software\"", "\"software\", \"Two words\""));
+    assert!(element.err.contains(&format!("{name}:5:30\n")), "{element:?}");
+    let misspelt = create(MANDATE.replace("per_transaction", "per_transacton"));
+    misspelt
+        .says("per_transaction is required")
+        .says("did you mean    per_transaction?")
+        .says(&format!("{name}:4:14"));
+    create(MANDATE.replace("\"categories\"", "\"review_abov\": 20,\n  \"categories\""))
+        .says("is not a known field")
+        .says("did you mean    review_above?")
+        .says(&format!("{name}:5:3"));
+    create(MANDATE.replace("\"agent\"", "\"Agent\"")).says("did you mean    agent?");
+    assert!(!create(MANDATE.replace("\"agent\"", "\"buyer\"")).err.contains("did you mean"));
+    create("principal: role:finance_lead\nagent: agt_buyer\n".to_owned())
+        .says("looks like YAML, and must be JSON");
+    create(" \n".to_owned()).says(&format!("{name} is empty"));
+    // A candidate, an order and a side of a comparison are shown in the same way.
+    std::fs::write(&file, "{\n\"agent\" 1}").unwrap();
+    let export = folder.path().join("export");
+    std::fs::write(&export, "").unwrap();
+    let candidate = ran(&["simulate", "--mandate", name, "--decisions", export.to_str().unwrap()]);
+    candidate.code(30).says(&format!("{name}:2:9"));
+    ran(&["mandate", "diff", name, name]).code(30).says(&format!("{name}:2:9"));
+    let jwks = jwks_file(folder.path());
+    let order: Ran = verify(&token(json!({})), &jwks).args(["--order", name]).output().unwrap().into();
+    order.code(2).says(&format!("{name}:2:9"));
+}
+
+#[test]
+fn empty_standard_input_is_named() {
+    run_with_stdin(&mut mandate(&["mandate", "create", "-f", "-"]), b"")
+        .code(30)
+        .says("standard input is empty");
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    run_with_stdin(verify(&token(json!({})), &jwks).args(["--order", "-"]), b"")
+        .code(2)
+        .says("standard input is empty");
+}
+
+#[test]
+fn a_token_that_is_none_is_told_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let said = |token: &str| Ran::from(verify(token, &jwks).output().unwrap());
+    said("").code(10).says("the token is empty").says("is the variable that holds it set?");
+    for scheme in ["Bearer ", "bearer "] {
+        said(&format!("{scheme}{}", token(json!({})))).code(10).says("`Bearer `");
+    }
+    let json = Ran::from(verify("", &jwks).arg("--json").output().unwrap()).code(10).json();
+    assert_eq!((&json["valid"], &json["error"]["exit_code"]), (&json!(false), &json!(10)));
+    // An issuer that differs by the slash at its end, on either side.
+    said(&token(json!({"iss": format!("{ISSUER}/")}))).code(14).shows("only by the slash at the end");
+    assert!(!said(&token(json!({"iss": "https://other.example"}))).code(14).out.contains("slash"));
+    let with_slash = mandate(&[
+        "verify",
+        &token(json!({})),
+        "--allow-sandbox",
+        "--issuer",
+        &format!("{ISSUER}/"),
+        "--jwks",
+        &jwks,
+    ])
+    .output()
+    .unwrap();
+    Ran::from(with_slash).code(14).shows("only by the slash at the end");
+}
