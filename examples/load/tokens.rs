@@ -38,9 +38,11 @@ pub(crate) async fn verify(api: &Target, tokens: &[Sample]) -> Result<usize, Fai
             amount: Some(Amount::parse(ALLOWED)?),
             currency: Some(Currency::parse(CURRENCY)?),
             recipient: Some(Recipient::parse(recipient)?),
+            // The load may be of a sandbox, and usually is.
+            environment: None,
             ..Expected::new(issuer, *arrived)
         };
-        verify_verdict(token, &keys, &expected)?;
+        let _ = verify_verdict(token, &keys, &expected)?;
     }
     Ok(tokens.len())
 }

@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use mandate_core::Timestamp;
 use mandate_core::jwks::KeySet;
 use mandate_core::jwt::TokenRefused;
 use mandate_core::verify::{Expected, VerifiedEvent, VerifyError, verify_event};
+use mandate_core::{EnvironmentKind, Timestamp};
 use reqwest::Client;
 
 use crate::Failure;
@@ -18,16 +18,20 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct Keys {
     issuer: String,
+    /// None: of any.
+    environment: Option<EnvironmentKind>,
     client: Client,
     known: RefCell<KeySet>,
     fetched: Cell<Instant>,
 }
 
 impl Keys {
-    pub(crate) async fn fetch(issuer: &str) -> Result<Self, Failure> {
+    pub(crate) async fn fetch(issuer: &str, allow_sandbox: bool) -> Result<Self, Failure> {
         let client = Client::builder().timeout(Duration::from_secs(10)).build()?;
         let known = RefCell::new(fetch(&client, issuer).await?);
-        Ok(Self { issuer: issuer.to_owned(), client, known, fetched: Cell::new(Instant::now()) })
+        let environment = (!allow_sandbox).then_some(EnvironmentKind::Production);
+        let fetched = Cell::new(Instant::now());
+        Ok(Self { issuer: issuer.to_owned(), environment, client, known, fetched })
     }
 
     pub(crate) async fn verify(&self, token: &str) -> Result<VerifiedEvent, Failure> {
@@ -46,7 +50,8 @@ impl Keys {
     }
 
     fn try_verify(&self, token: &str) -> Result<VerifiedEvent, VerifyError> {
-        verify_event(token, &self.known.borrow(), &Expected::new(&self.issuer, now()))
+        let expected = Expected { environment: self.environment, ..Expected::new(&self.issuer, now()) };
+        verify_event(token, &self.known.borrow(), &expected)
     }
 
     async fn refresh(&self) -> Result<(), Failure> {

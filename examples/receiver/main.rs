@@ -1,7 +1,8 @@
 //! Receives events of a mandate service: verifies each, keeps it once, and only then acknowledges it.
 //!
 //! ```sh
-//! cargo run -p mandate-examples --bin receiver -- --issuer http://127.0.0.1:8081 --listen 127.0.0.1:9000 --keep events.jsonl
+//! cargo run -p mandate-examples --bin receiver -- --issuer http://127.0.0.1:8081 --listen 127.0.0.1:9000 \
+//!     --keep events.jsonl --allow-sandbox
 //! ```
 //!
 //! The service delivers at least once: an event comes again until it is acknowledged with 2xx, and when the acknowledgement was
@@ -47,6 +48,10 @@ struct Args {
     /// Where events are kept, a line of JSON each
     #[arg(long, value_name = "FILE", default_value = "events.jsonl")]
     keep: PathBuf,
+
+    /// Accept events of the sandbox, where no money is real
+    #[arg(long)]
+    allow_sandbox: bool,
 }
 
 struct Receiver {
@@ -66,7 +71,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<(), Failure> {
-    let receiver = Rc::new(Receiver { keys: Keys::fetch(&args.issuer).await?, log: Log::open(&args.keep)? });
+    let keys = Keys::fetch(&args.issuer, args.allow_sandbox).await?;
+    let receiver = Rc::new(Receiver { keys, log: Log::open(&args.keep)? });
     let listener = TcpListener::bind(args.listen).await?;
     println!("http://{}", listener.local_addr()?);
     loop {

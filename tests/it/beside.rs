@@ -1,5 +1,7 @@
 //! What else writes to a SQLite database while a server owns it: operators' commands, and programs that should not.
 
+use mandate_core::log::{KeyKind, SigningKey};
+use std::fs;
 use std::process::Command;
 
 use rusqlite::Connection;
@@ -7,7 +9,7 @@ use rusqlite::types::Value;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{Agent, Ran, TestServer, binary};
+use crate::harness::{Agent, Ran, ShiftedClock, TestServer, binary};
 
 /// The tables that decide, or that decisions are in.
 const DECIDING: [&str; 8] = [
@@ -111,8 +113,13 @@ impl Scene {
     fn cases(&self, server: &TestServer) -> Vec<(&'static str, Vec<String>, i32)> {
         let (file, out) = (self.folder.path().join("copy.db"), self.folder.path().join("man"));
         let (file, out) = (file.display().to_string(), out.display().to_string());
+        let url = self.folder.path().join("slack.url");
+        fs::write(&url, "https://hooks.example.com/services/secret").unwrap();
+        let url = url.display();
         let sandbox = "--organization demo --environment sandbox";
         let nowhere = "--to postgres://absent@127.0.0.1:9/none";
+        let witness = SigningKey::new("w.example", KeyKind::Cosignature, &[7; 32]).unwrap();
+        let witness = witness.verifier();
         let from = format!("--from {}", server.ready("database"));
         let case =
             |words, args: &str, code| (words, args.split_whitespace().map(str::to_owned).collect(), code);
@@ -133,12 +140,16 @@ impl Scene {
             case("clock accept", "--yes", 1),
             case("webhook list", "--organization demo", 0),
             case("webhook retry", &format!("{} {}", self.event, self.webhook), 0),
+            case("notice set", &format!("{sandbox} --format slack --url-file {url}"), 0),
+            case("notice show", "--organization demo", 0),
+            case("notice remove", sandbox, 0),
             case("export list", "", 0),
             case("export delete", &self.export, 0),
             case("settlement list", "", 0),
             case("settlement retry", &self.escrow, 0),
             case("audit list", "", 0),
-            case("retention plan", "2020-01", 0),
+            // Nothing was decided then.
+            case("retention plan", "2020-01", 1),
             case("retention find", "dec_unknown", 2),
             case("check", "", 0),
             case("check", "--quick", 0),
@@ -149,6 +160,14 @@ impl Scene {
             case("healthcheck", &format!("--url {}", server.ready("ops_url")), 0),
             case("migrate", "--dry-run", 0),
             case("completions", "bash", 0),
+            case("log show", "", 0),
+            case("log watch-key", "demo --environment sandbox", 0),
+            case("log witness add", &format!("{witness} http://127.0.0.1:9"), 0),
+            case("log witness list", "", 0),
+            case("log witness remove", "w.example", 0),
+            case("log continue", "sandbox", 1),
+            case("log export", &format!("sandbox {out}-log"), 0),
+            case("log new-origin", "production --yes", 0),
             case("man", &format!("--out {out}"), 0),
             case("openapi", "", 0),
             case("master-key rotate", "--yes", 0),
@@ -192,6 +211,10 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
         assert_eq!(code, Some(wanted), "{all:?}: {err}");
         if words == "clock accept" {
             assert!(err.contains("the clock is not behind"), "{err}");
+        } else if words == "log continue" {
+            assert!(err.contains("is not stopped"), "{err}");
+        } else if words == "retention plan" {
+            assert!(err.contains("month must be "), "{err}");
         } else if wanted == 1 && !all.contains(&"--dry-run") {
             assert!(err.contains(" belongs to process ") && err.contains(" on host "), "{all:?}: {err}");
         }
@@ -202,6 +225,25 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
         assert_eq!(server.logged().matches(WRITTEN).count(), noticed, "{all:?}: {}", server.logged());
     }
     assert!(server.hold(&server.demo().client, &[server.issuer()]) > 4);
+}
+
+#[test]
+fn a_clock_that_is_behind_is_accepted_beside_a_server_and_no_row_that_decides_is_written() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), ShiftedClock::ahead(0));
+    let server = TestServer::start_by(folder.path(), &clock);
+    let buyer = server.demo().buyer("buyer");
+    for _ in 0..3 {
+        assert_eq!(buyer.ask(1).status, 201);
+    }
+    clock.set(-60 * 60 * 1_000);
+    assert_eq!(buyer.ask(1).status, 503);
+    let before = deciding(&server, i64::MAX);
+    let mut accept = server.operator(&["clock", "accept", "--yes"]);
+    Ran::from(accept.envs(clock.environment()).output().unwrap()).code(0);
+    assert_eq!(deciding(&server, i64::MAX), before);
+    assert_eq!(buyer.ask(1).status, 201);
+    assert!(!server.logged().contains(WRITTEN), "{}", server.logged());
+    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 4);
 }
 
 #[test]
@@ -243,12 +285,16 @@ fn an_operators_command_hides_no_change_of_decisions_that_are_not_counted_yet() 
     // What is not in the agent's rows yet, and is in the server's memory.
     let newest = "DELETE FROM decisions WHERE decision = (SELECT max(decision) FROM decisions)";
     assert_eq!(open(&server).execute(newest, []).unwrap(), 1);
-    let issued = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--name", "ci"];
+    let issued = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--label", "ci"];
     assert_eq!(server.operate(&issued).code, Some(0));
     assert_eq!(buyer.ask(1).status, 500);
     assert!(server.logged().contains("has written to the database"), "{}", server.logged());
     // From then on the state is what the file says.
     let answer = buyer.ask(1);
     assert_eq!((answer.status, answer.text("/verdict")), (201, "allow".to_owned()));
-    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 3);
+    let checked = server.operate(&["check"]).code(1);
+    assert_eq!(
+        checked.out,
+        "logs: found 1 entries of decisions that are not there; expected at most 0, of closed months\n"
+    );
 }

@@ -191,6 +191,7 @@ impl Example {
     fn start(server: &TestServer, keep: &Path) -> Self {
         let mut command = Command::new(binary("receiver"));
         command.env_clear().args([
+            "--allow-sandbox",
             "--issuer",
             server.ready("verdicts_url"),
             "--listen",

@@ -26,8 +26,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    // A certificate is checked as the listener reads it.
-    ("admin", &["http", "service", "store", "model", "logs", "config", "clock", "error"]),
+    // A certificate is checked as the listener reads it, and a last checkpoint read as the worker writes it.
+    ("admin", &["http", "worker", "service", "store", "model", "logs", "config", "clock", "error"]),
     // An export is read from where the worker builds it.
     (
         "http",

@@ -87,3 +87,52 @@ fn the_public_interface_is_the_recorded_one() {
         changes.join("\n")
     );
 }
+
+/// The crates that an embedder names with the core, by the default features.
+const DIRECT: [&str; 12] = [
+    "base64",
+    "hmac",
+    "mandate-core",
+    "p256",
+    "primeorder",
+    "rust_decimal",
+    "serde",
+    "serde_json",
+    "sha2",
+    "thiserror",
+    "time",
+    "zeroize",
+];
+
+/// The crates that the core is built from.
+fn crates(more: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--package", "mandate-core", "--edges", "normal", "--prefix", "none", "--locked"];
+    let ran = run(&mut cargo(root(), &target(), &[&tree, more].concat()));
+    ran.out.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_log_adds_nothing_to_an_embedder_that_does_not_ask_for_it() {
+    assert_eq!(crates(&["--depth", "1"]).into_iter().collect::<Vec<_>>(), DIRECT);
+    let (without, with) = (crates(&[]), crates(&["--features", "log"]));
+    assert!(without.is_subset(&with));
+    let added: Vec<_> = with.difference(&without).collect();
+    assert_eq!(added, ["curve25519-dalek", "curve25519-dalek-derive", "ed25519", "ed25519-dalek"]);
+}
+
+/// WebAssembly has no clock, no files and no random generator, and the log needs none.
+#[test]
+fn the_log_builds_for_webassembly() {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    let mut libraries = Command::new("rustc");
+    let libraries = run(libraries.args(["--print", "target-libdir", "--target", TARGET]));
+    if !Path::new(libraries.out.trim()).is_dir() {
+        println!(
+            "the target {TARGET} is not installed, so nothing was built for it: rustup target add {TARGET}"
+        );
+        return;
+    }
+    let features = ["--no-default-features", "--features", "p256,log"];
+    let check = ["check", "--package", "mandate-core", "--lib", "--target", TARGET];
+    run(&mut cargo(root(), &target(), &[&check[..], &features].concat()));
+}

@@ -109,11 +109,11 @@ fn a_rate_holds_within_a_second_for_the_keys_it_was_set_for() {
 #[test]
 fn a_key_is_issued_rotated_and_revoked_beside_the_server() {
     let server = TestServer::start();
-    let issued = of_sandbox(&server, &["key", "issue"], &["--name", "ci", "--expires-in", "90d", "--json"]);
+    let issued = of_sandbox(&server, &["key", "issue"], &["--label", "ci", "--expires-in", "90d", "--json"]);
     let issued = issued.code(0).json();
     let first = server.client(issued["api_key"].as_str().unwrap());
     assert_eq!(
-        (status(&first), &issued["name"], issued["key"].as_str()),
+        (status(&first), &issued["label"], issued["key"].as_str()),
         (200, &json!("ci"), Some(&*id(first.key())))
     );
 
@@ -122,7 +122,7 @@ fn a_key_is_issued_rotated_and_revoked_beside_the_server() {
         server.operate(&["key", "rotate", "--key", key, "--overlap", "7d", "--json"]).code(0).json();
     let second = server.client(rotated["api_key"].as_str().unwrap());
     assert_eq!((status(&first), status(&second)), (200, 200), "both, while they overlap");
-    assert_eq!((&rotated["name"], &rotated["replaces"]["key"]), (&json!("ci"), &json!(key)));
+    assert_eq!((&rotated["label"], &rotated["replaces"]["key"]), (&json!("ci"), &json!(key)));
 
     let ended = rotated["key"].as_str().unwrap();
     let rotated =
@@ -181,14 +181,14 @@ fn what_is_listed_or_recorded_holds_no_secret() {
 }
 
 #[test]
-fn the_name_of_a_key_holds_no_key_and_a_refusal_does_not_repeat_it() {
+fn the_label_of_a_key_holds_no_key_and_a_refusal_does_not_repeat_it() {
     let server = TestServer::start();
     let key = server.ready("organization_key");
     for name in [key, &key[..key.len() - 1], "a\u{202e}b"] {
-        let refused = of_sandbox(&server, &["key", "issue"], &["--name", name]).code(2);
-        assert!(refused.err.contains("--name must") && !refused.err.contains(name), "{}", refused.err);
+        let refused = of_sandbox(&server, &["key", "issue"], &["--label", name]).code(2);
+        assert!(refused.err.contains("--label must") && !refused.err.contains(name), "{}", refused.err);
     }
-    of_sandbox(&server, &["key", "issue"], &["--name", "ci, since June"]).code(0);
+    of_sandbox(&server, &["key", "issue"], &["--label", "ci, since June"]).code(0);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn every_command_that_changes_something_leaves_a_record() {
         let owner = ["--organization", "acme", "--environment", "production", "--json"];
         server.operate(&[command, &owner, rest].concat()).code(0).json()
     };
-    let issued = acme(&["key", "issue"], &["--name", "ci"]);
+    let issued = acme(&["key", "issue"], &["--label", "ci"]);
     let key = issued["key"].as_str().unwrap().to_owned();
     acme(&["rate", "set"], &["77"]);
     let rotated = server.operate(&["key", "rotate", "--key", &key, "--json"]).code(0).json();

@@ -162,59 +162,73 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The manual pages and completions that the package is built with.
-fn generated() -> BTreeSet<String> {
+/// The manual pages and completions of a command, as its package is built with.
+fn generated(command: &str) -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut names = BTreeSet::new();
-    for command in ["mandate-server", "mandate"] {
-        let run =
-            |args: &[&str]| Ran::from(Command::new(binary(command)).env_clear().args(args).output().unwrap());
-        run(&["man", "--out", folder.path().to_str().unwrap()]).code(0);
-        for (shell, name) in [
-            ("bash", command.to_owned()),
-            ("zsh", format!("_{command}")),
-            ("fish", format!("{command}.fish")),
-        ] {
-            let script = run(&["completions", shell]).code(0).out;
-            assert!(script.contains(command), "{shell}: {script}");
-            names.insert(format!("../target/packaging/completions/{name}"));
-        }
+    let run =
+        |args: &[&str]| Ran::from(Command::new(binary(command)).env_clear().args(args).output().unwrap());
+    run(&["man", "--out", folder.path().to_str().unwrap()]).code(0);
+    for (shell, name) in
+        [("bash", command.to_owned()), ("zsh", format!("_{command}")), ("fish", format!("{command}.fish"))]
+    {
+        let script = run(&["completions", shell]).code(0).out;
+        assert!(script.contains(command), "{shell}: {script}");
+        names.insert(format!("../target/packaging/{command}/completions/{name}"));
     }
     for page in std::fs::read_dir(folder.path()).unwrap() {
         let page = page.unwrap();
         assert!(std::fs::read_to_string(page.path()).unwrap().contains(".TH "), "{page:?}");
-        names.insert(format!("../target/packaging/man/{}", page.file_name().into_string().unwrap()));
+        names
+            .insert(format!("../target/packaging/{command}/man/{}", page.file_name().into_string().unwrap()));
     }
     names
 }
 
 #[test]
-fn what_the_package_names_is_there_or_can_be_made() {
-    let manifest: toml::Table =
-        std::fs::read_to_string(server().join("Cargo.toml")).unwrap().parse().unwrap();
-    let deb = &manifest["package"]["metadata"]["deb"];
-    let generated = generated();
-    for page in ["mandate-server.1", "mandate-server-backup-create.1", "mandate.1", "mandate-verify.1"] {
-        assert!(generated.contains(&format!("../target/packaging/man/{page}")), "{page}: {generated:?}");
+fn what_the_packages_name_is_there_or_can_be_made() {
+    for (krate, command, pages) in [
+        ("mandate-server", "mandate-server", ["mandate-server.1", "mandate-server-backup-create.1"]),
+        ("mandate-cli", "mandate", ["mandate.1", "mandate-verify.1"]),
+    ] {
+        let folder = server().parent().unwrap().join(krate);
+        let manifest: toml::Table =
+            std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+        let deb = &manifest["package"]["metadata"]["deb"];
+        assert_eq!(deb["name"].as_str(), Some(command));
+        let generated = generated(command);
+        for page in pages {
+            let page = format!("../target/packaging/{command}/man/{page}");
+            assert!(generated.contains(&page), "{page}: {generated:?}");
+        }
+        let mut installed = BTreeSet::new();
+        for asset in deb["assets"].as_array().unwrap() {
+            let (source, target) = (asset[0].as_str().unwrap(), asset[1].as_str().unwrap());
+            let there = match source.strip_prefix("target/release/") {
+                Some(name) => binary(name).exists(),
+                None if source.starts_with("../target/packaging/") => {
+                    generated.iter().any(|name| matches(source, name))
+                }
+                None => folder.join(source).exists(),
+            };
+            assert!(there, "{source}");
+            installed.insert(format!("/{target}{}", source.rsplit('/').next().unwrap()));
+        }
+        // Every generated file is in the package.
+        for name in &generated {
+            let is_packed = |asset: &toml::Value| matches(asset[0].as_str().unwrap(), name);
+            assert!(deb["assets"].as_array().unwrap().iter().any(is_packed), "{name}");
+        }
+        for file in deb.get("conf-files").and_then(toml::Value::as_array).into_iter().flatten() {
+            assert!(installed.contains(file.as_str().unwrap()), "{file:?}");
+        }
+        assert!(installed.contains(&format!("/usr/bin/{command}")));
+        assert_eq!(
+            installed.contains("/usr/lib/systemd/system/mandate-server.service"),
+            command == "mandate-server"
+        );
     }
-    let mut installed = BTreeSet::new();
-    for asset in deb["assets"].as_array().unwrap() {
-        let (source, target) = (asset[0].as_str().unwrap(), asset[1].as_str().unwrap());
-        let there = match source.strip_prefix("target/release/") {
-            Some(name) => binary(name).exists(),
-            None if source.starts_with("../target/packaging/") => {
-                generated.iter().any(|name| matches(source, name))
-            }
-            None => server().join(source).exists(),
-        };
-        assert!(there, "{source}");
-        installed.insert(format!("/{target}{}", source.rsplit('/').next().unwrap()));
-    }
-    for file in deb["conf-files"].as_array().unwrap() {
-        assert!(installed.contains(file.as_str().unwrap()), "{file:?}");
-    }
-    assert!(installed.contains("/usr/lib/systemd/system/mandate-server.service"));
-    let scripts = server().join(deb["maintainer-scripts"].as_str().unwrap());
+    let scripts = server().join("packaging/debian");
     for script in ["postinst", "prerm", "postrm"] {
         let checked = Command::new("sh").arg("-n").arg(scripts.join(script)).status().unwrap();
         assert!(checked.success(), "{script}");

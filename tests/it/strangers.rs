@@ -15,9 +15,14 @@ const LATER_SECONDS: u32 = 400;
 
 /// What `tests/run` has installed.
 pub(crate) fn installed(path: &str) -> PathBuf {
+    built(&format!("strangers/{path}"), "tests/run installs it")
+}
+
+/// What is below the target directory before the tests run.
+pub(crate) fn built(path: &str, how: &str) -> PathBuf {
     let target = binary("mandate").parent().and_then(Path::parent).unwrap().to_owned();
-    let path = target.join("strangers").join(path);
-    assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
+    let path = target.join(path);
+    assert!(path.exists(), "{} is missing: {how}", path.display());
     path
 }
 

@@ -41,7 +41,7 @@ async fn fifteen_hundred_that_read_nothing_leave_the_server_small() {
 
     let base = server.ready("base_url").strip_prefix("http://").unwrap();
     let api: SocketAddr = base.split('/').next().unwrap().parse().unwrap();
-    let issue = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--name"];
+    let issue = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--label"];
     let issued = (0..KEYS).map(|n| {
         let issued =
             server.operate(&[&issue[..], &[&format!("reader-{n}"), "--json"]].concat()).code(0).json();

@@ -17,6 +17,7 @@ use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::keys;
 use mandate_server::service::moments::Moments;
+use mandate_server::service::signing::rotation::Maker;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::{self, Authorization, Decider, Owned, Store};
 
@@ -77,7 +78,8 @@ pub(crate) fn fill(
     let url = template.url();
     let keyring = store::run_once(&url, |tx| {
         let master = MasterKey::parse(MASTER_KEY)?;
-        signing::ensure(tx, &master, &SystemEntropy, begin)?;
+        let maker = Maker { master: &master, entropy: &SystemEntropy };
+        signing::ensure(tx, maker, ISSUER, begin)?;
         Ok::<_, ScriptError>(Keyring::load(tx, &master, ISSUER)?)
     })?;
     let keyring = keyring.map_err(|refusal| refusal.message)?;

@@ -17,8 +17,14 @@ use crate::{Args, Failure};
 /// How many tokens there are.
 const TOKENS: usize = 100_000;
 /// The arguments of `mandate verify` for the tokens that the example writes.
-const EXPECTED: [&str; 5] =
-    ["--issuer", "https://verdicts.example", "--allow-sandbox", "--at", "2026-01-20T00:00:10Z"];
+const EXPECTED: [&str; 6] = [
+    "--issuer",
+    "https://verdicts.example",
+    "--allow-sandbox",
+    "--signature-only",
+    "--at",
+    "2026-01-20T00:00:10Z",
+];
 /// How often it is looked what the threads have used.
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -2,8 +2,8 @@
 //! `benches/tokens.rs` measure.
 //!
 //! Each library is given its key once, as a service or a counterparty would. Verifying is the whole procedure: signature,
-//! algorithm, issuer, expiry, and then the verdict, the amount and the recipient. `jsonwebtoken` checks the first four and
-//! deserializes the claims, with the amount as a double; the comparisons are made by hand.
+//! algorithm, issuer, expiry, and then the verdict, the amount, the currency and the recipient. `jsonwebtoken` checks the
+//! first four and deserializes the claims, with the amount as a double; the comparisons are made by hand.
 
 use std::error::Error;
 
@@ -13,8 +13,8 @@ use mandate_core::json::Object;
 use mandate_core::jwks::{KeySet, Kid, VerificationKey};
 use mandate_core::verify::{Expected, verify_verdict};
 use mandate_core::{
-    AgentId, Amount, DecisionId, EnvironmentKind, MandateId, Nonce, PolicyVersion, Recipient, Request,
-    Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
+    AgentId, Amount, Currency, DecisionId, EnvironmentKind, MandateId, Nonce, PolicyVersion, Recipient,
+    Request, Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
 };
 use p256::pkcs8::EncodePrivateKey as _;
 use serde::Deserialize;
@@ -36,6 +36,7 @@ struct Claims {
 #[derive(Deserialize)]
 struct ClaimedRequest {
     amount: f64,
+    currency: String,
     recipient: String,
 }
 
@@ -49,6 +50,7 @@ pub(crate) struct Keys {
     header: Header,
     validation: Validation,
     amount: Amount,
+    currency: Currency,
     recipient: Recipient,
 }
 
@@ -68,6 +70,7 @@ impl Keys {
             header: Header { kid: Some(kid.to_string()), ..Header::new(Algorithm::ES256) },
             validation,
             amount: Amount::parse("40.5")?,
+            currency: Currency::parse("USD")?,
             recipient: Recipient::parse("vendor:acme")?,
             secret,
             kid,
@@ -81,7 +84,9 @@ impl Keys {
     /// What our library expects of the tokens, at that time.
     pub(crate) fn expected(&self, now: Timestamp) -> Expected<'static> {
         Expected {
+            environment: Some(EnvironmentKind::Sandbox),
             amount: Some(self.amount),
+            currency: Some(self.currency.clone()),
             recipient: Some(self.recipient.clone()),
             ..Expected::new(ISSUER, now)
         }
@@ -97,6 +102,7 @@ impl Keys {
             jsonwebtoken::decode::<Claims>(token, &self.decoding, &self.validation)?.claims;
         let is_asked_for = verdict == "allow"
             && request.amount.to_bits() == 40.5_f64.to_bits()
+            && request.currency == "USD"
             && request.recipient == "vendor:acme";
         if is_asked_for { Ok(()) } else { Err("not what was asked for".into()) }
     }

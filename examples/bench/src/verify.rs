@@ -1,5 +1,5 @@
 //! Verifying verdicts, one after the other, beside the bare check of their signatures and beside libraries that others use:
-//! `jsonwebtoken`, PyJWT and npm `jose`.
+//! `jsonwebtoken`, PyJWT and npm `jose`; and our npm package, beside the latter.
 //!
 //! All verify the same tokens under the same key. The bare check is one call of aws-lc-rs, with the message and the signature
 //! at hand: the least that any verification costs. The libraries check signature, algorithm, issuer and expiry, and then the
@@ -32,6 +32,9 @@ const BARE: &str = "aws-lc-rs, the signature alone";
 const JSONWEBTOKEN: &str = "`jsonwebtoken` 11 on aws-lc-rs";
 const PYJWT: &str = "PyJWT";
 const JOSE: &str = "npm `jose`";
+const PACKAGE: &str = "npm `mandate-core`";
+/// Where `tests/run` builds our npm package, below the target directory.
+const BUILT: &str = "js/mandate-core/lib/node.js";
 
 /// One library.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ struct Tokens {
 
 /// Measures them alternately; `target` is the target directory.
 pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Measured, Failure> {
-    let mut rows = [OURS, BARE, JSONWEBTOKEN, PYJWT, JOSE].map(|name| Row { name, rounds: Vec::new() });
+    let mut rows =
+        [OURS, BARE, JSONWEBTOKEN, PYJWT, JOSE, PACKAGE].map(|name| Row { name, rounds: Vec::new() });
     let strangers = target.join(STRANGERS);
     for round in 1..=args.rounds() {
         // Anew each time: they are valid for five minutes.
@@ -65,7 +69,10 @@ pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Me
                 JOSE if strangers.join("node_modules/jose").exists() => {
                     tokens.stranger(args, Path::new("node"), &strangers, "verify.mjs")?
                 }
-                JOSE => None,
+                PACKAGE if target.join(BUILT).exists() => {
+                    tokens.stranger(args, Path::new("node"), &strangers, "verify_package.mjs")?
+                }
+                JOSE | PACKAGE => None,
                 OURS => Some(tokens.ours(args)?),
                 BARE => Some(tokens.bare(args)?),
                 _ => Some(tokens.jsonwebtoken(args)?),
@@ -144,6 +151,7 @@ impl Tokens {
     ) -> Result<Option<Pace>, Failure> {
         let source = match script {
             "verify.py" => include_str!("strangers/verify.py"),
+            "verify_package.mjs" => include_str!("strangers/verify_package.mjs"),
             _ => include_str!("strangers/verify.mjs"),
         };
         if program.is_absolute() && !program.exists() {

@@ -61,6 +61,24 @@ fn filters_choose_mandates_and_escrows() {
             );
         }
     }
+    // What is made here, what is empty, and what would be created.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mandate.json");
+    std::fs::write(&file, terms("agt_one").to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    for args in [
+        &["doctor"][..],
+        &["version"],
+        &["mandate", "lint", file],
+        &["webhook", "list"],
+        &["agent", "create", "never"],
+        &["stop", "--agent", "one"],
+        &["verify", "a.b.c", "--issuer", "http://127.0.0.1:9"],
+    ] {
+        let ran = shell.run(&[args, &["--json=nosuch"]].concat()).code(2);
+        assert!(ran.out.is_empty() && ran.err.contains("there is no field `nosuch`"), "{args:?}: {ran:?}");
+    }
+    assert!(!shell.get(&["agent", "list", "--jq", ".[].id"]).contains("never"), "nothing was created");
     let absent = shell.get(&["mandate", "show", two, "--json=revoked_at,limits.currency"]);
     assert_eq!(absent, r#"{"revoked_at":null,"limits.currency":"USD"}"#);
     for noun in [&["decision", "list"][..], &["decision", "tail"], &["mandate", "list"]] {

@@ -1,12 +1,17 @@
 //! The `mandate` command against a real server: what it prints, and what it keeps.
 
 mod doctor;
+mod finance;
 mod listen;
 mod lists;
+mod named;
 mod output;
+mod plan;
 mod profiles;
 mod queue;
+mod readme;
 mod reference;
+mod stop;
 mod watch;
 mod work;
 mod worked;

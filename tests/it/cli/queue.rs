@@ -31,7 +31,7 @@ impl Terminal {
         Self::with(args, &[("MANDATE_BASE_URL", server.ready("base_url")), ("MANDATE_ORGANIZATION_KEY", key)])
     }
 
-    fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(super) fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = CommandBuilder::new(binary("mandate"));
         command.args(args);
         Self::of(command, variables)
@@ -105,6 +105,11 @@ impl Terminal {
         self.press("r");
         self.keys = Box::new(std::io::sink());
         self.master = None;
+    }
+
+    /// Everything that was ever written to it.
+    pub(super) fn written(&self) -> String {
+        String::from_utf8_lossy(&self.written).into_owned()
     }
 
     /// Reads what is left. Returns the exit code.

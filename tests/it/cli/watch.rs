@@ -102,3 +102,84 @@ fn a_mandate_is_shown_in_its_current_state() {
     organization.client.post(&format!("/mandates/{mandate}/revoke"), &serde_json::json!({}));
     terminal.shows(|screen| screen.contains("status     revoked"));
 }
+
+#[test]
+fn a_person_sees_what_an_answer_needs() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.buyer("buyer");
+    agent.ask(40);
+    agent.ask(300);
+    let mut terminal = watch(&server, &organization);
+    terminal.shows(|screen| {
+        let head = screen.lines().next().unwrap_or_default();
+        let parts = [
+            "1,660 left of 2,000 USD",
+            "40 USD  ",
+            " s ago",
+            "vendor:acme  software",
+            "left       23 h 59 min",
+        ];
+        head.starts_with("sandbox  enforce mode  1 waiting")
+            && screen.contains("Paid among its last 200 decisions: 1, 1 to vendor:acme")
+            && parts.iter().all(|part| screen.contains(part))
+    });
+    terminal.press("?");
+    terminal.shows(|screen| screen.contains("Any key goes back") && !screen.contains("1 waiting"));
+    // Help answers nothing, whatever key is pressed.
+    terminal.press("a");
+    terminal.shows(|screen| screen.contains("1 waiting") && screen.contains("a approve"));
+    let pending = organization.client.get("/decisions?review=pending").json();
+    assert_eq!(pending["data"][0]["request"]["amount"], 300);
+}
+
+#[test]
+fn a_search_selects_and_a_filter_hides() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.buyer("buyer");
+    let asked: Vec<Answer> = [300, 400, 310].into_iter().map(|amount| agent.ask(amount)).collect();
+    let selected = |screen: &str, amount: &str| {
+        screen.lines().any(|line| line.starts_with("> ") && line.contains(amount))
+    };
+    let mut terminal = watch(&server, &organization);
+    terminal.shows(|screen| screen.contains("3 waiting") && selected(screen, "300 USD"));
+    terminal.press("/");
+    terminal.shows(|screen| screen.contains("Search: _"));
+    terminal.press("400\r");
+    terminal.shows(|screen| selected(screen, "400 USD"));
+    terminal.press("/");
+    terminal.shows(|screen| screen.contains("Search: _"));
+    terminal.press("31\r");
+    terminal.shows(|screen| selected(screen, "310 USD"));
+    terminal.press("/");
+    terminal.shows(|screen| screen.contains("Search: _"));
+    terminal.press("nothing like it\r");
+    terminal.shows(|screen| screen.contains("nothing contains `nothing like it`"));
+    // What is typed for a filter answers nothing, and what it hides is not selected.
+    terminal.press("f");
+    terminal.shows(|screen| screen.contains("Show only with: _"));
+    terminal.press("400\r");
+    let screen = terminal
+        .shows(|screen| screen.contains("3 waiting, 1 with `400`") && screen.contains("Nothing is selected"));
+    assert!(screen.contains("400 USD") && !screen.contains("310 USD"), "{screen}");
+    terminal.press(DOWN);
+    terminal.shows(|screen| selected(screen, "400 USD") && screen.contains("a approve"));
+    terminal.press("a");
+    terminal.shows(|screen| screen.contains("approved rev_") && screen.contains("The filter hides all"));
+    let states: Vec<String> = asked.iter().map(|asked| status(&agent, asked)).collect();
+    assert_eq!(states, ["pending", "approved", "pending"]);
+}
+
+#[test]
+fn a_queue_that_is_longer_than_its_place_says_so() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.buyer("buyer");
+    (0..6).for_each(|n| assert_eq!(agent.ask(300 + n).text("/verdict"), "review"));
+    let mut terminal = watch(&server, &organization);
+    let screen = terminal.shows(|screen| screen.contains("of 6 fit here"));
+    assert!(screen.contains("6 waiting") && !screen.contains("305 USD"), "{screen}");
+    terminal.press(&DOWN.repeat(5));
+    terminal.shows(|screen| screen.lines().any(|line| line.starts_with("> ") && line.contains("305 USD")));
+}

@@ -1,15 +1,22 @@
 //! The worked examples of `docs/cli.md`, run as written, against a real server.
 
+use std::cell::Cell;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, Organization, Ran, TestServer, binary, terms};
 
-/// What waits for a person or never ends; tests of their own run these.
-const ELSEWHERE: [&str; 5] =
-    ["mandate login", "mandate decision tail --follow", "mandate listen ", "mandate replay ", "curl -sS "];
+/// What asks a person; `profiles` runs it.
+const ASKS: &str = "mandate login";
+/// What does not end by itself. A reader ends it with Ctrl-C.
+const ENDLESS: [&str; 2] = ["mandate decision tail --follow", "mandate listen "];
+/// Where the page's receiver of webhooks is.
+const HOOKS: &str = "http://127.0.0.1:3000/hooks";
 
 /// A command of the page, and what the page says that it prints.
 #[derive(Debug)]
@@ -53,6 +60,9 @@ struct Reader<'a> {
     folder: &'a Path,
     agent: Option<Agent>,
     last: i32,
+    payers: Cell<u32>,
+    /// The address of a receiver that accepts all.
+    hooks: String,
 }
 
 impl Reader<'_> {
@@ -62,12 +72,16 @@ impl Reader<'_> {
         let newest = |path: &str, at: &str| live.get(path).json().pointer(at).cloned().unwrap_or_default();
         let word = |value: Value| value.as_str().unwrap_or("none").to_owned();
         let token = self.folder.join("token.txt");
+        // In a pipe these two print lines of JSON.
+        let as_seen = ["mandate listen ", "mandate replay "].iter().any(|start| command.starts_with(start));
+        let command = format!("{command}{}", if as_seen { " --format table" } else { "" });
         // A reader at a terminal confirms each change in production.
         let confirmed = match command.strip_prefix("mandate ") {
             Some(rest) => format!("mandate --yes {rest}"),
-            None => command.to_owned(),
+            None => command,
         };
         confirmed
+            .replace(HOOKS, &self.hooks)
             .replace("https://verdicts.example.com", self.server.ready("verdicts_url"))
             .replace("\"$TOKEN\"", &format!("\"$(cat {})\"", token.display()))
             .replace("mnd_01kjmr9s000000000000000002", &word(newest("/mandates", "/data/0/id")))
@@ -88,18 +102,48 @@ impl Reader<'_> {
             agent.ask(400);
         }
         if example.section == "For counterparties" {
-            let token = agent.ask(40).text("/verdict_token");
+            // An agent of its own for each: one agent may ask ten times a minute.
+            let payer =
+                Agent::register(live, &format!("payer{}", self.payers.replace(self.payers.get() + 1)));
+            live.post("/mandates", &terms(&payer.id));
+            let token = payer.ask(40).text("/verdict_token");
             std::fs::write(self.folder.join("token.txt"), &token).unwrap();
-            std::fs::write(self.folder.join("orders.ndjson"), token).unwrap();
+            let order = json!({"token": token, "amount": 40, "currency": "USD", "recipient": "vendor:acme"});
+            std::fs::write(self.folder.join("orders.ndjson"), order.to_string()).unwrap();
             let keys = self.server.stranger("verdicts_url").get("/.well-known/jwks.json").body;
             std::fs::write(self.folder.join("jwks.json"), keys).unwrap();
         }
     }
 
     fn run(&self, example: &Example) -> Ran {
+        if ENDLESS.iter().any(|start| example.command.starts_with(start)) {
+            return self.run_until_ended(example);
+        }
+        self.shell(example, &self.meant(&example.command)).output().unwrap().into()
+    }
+
+    /// Runs what does not end, has something happen, and ends it as Ctrl-C does.
+    fn run_until_ended(&self, example: &Example) -> Ran {
+        let mut command = self.shell(example, &format!("exec {}", self.meant(&example.command)));
+        let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let sandbox = &self.organization.client;
+        let agent = self.organization.agent(&format!("seen{}", running.id()));
+        let mandate = sandbox.post("/mandates", &terms(&agent.id)).text("/id");
+        sandbox.act(&format!("/mandates/{mandate}/revoke"));
+        std::thread::sleep(Duration::from_secs(3));
+        let interrupt = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+        assert!(interrupt.unwrap().success());
+        let ran: Ran = running.wait_with_output().unwrap().into();
+        assert!([Some(0), Some(130), None].contains(&ran.code), "{ran:?}");
+        Ran { code: Some(0), ..ran }
+    }
+
+    /// The shell that a user of the example's section types into.
+    fn shell(&self, example: &Example, script: &str) -> Command {
         let path = binary("mandate").parent().unwrap().to_owned();
         let mut command = Command::new("bash");
-        command.args(["-c", &self.meant(&example.command)]).current_dir(self.folder).env_clear();
+        command.args(["-c", script]).current_dir(self.folder).env_clear();
         command.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
         command.env("MANDATE_CONFIG_DIR", self.folder.join("config")).stdin(Stdio::null());
         match (example.section.as_str(), &self.agent) {
@@ -113,9 +157,11 @@ impl Reader<'_> {
                 let client = if section == "For developers" { &of.client } else { &of.live };
                 command.env("MANDATE_BASE_URL", self.server.ready("base_url"));
                 command.env("MANDATE_ORGANIZATION_KEY", client.key());
+                // The page's user has logged in: the profile knows the issuer.
+                command.env("MANDATE_ISSUER", self.server.ready("verdicts_url"));
             }
         }
-        command.output().unwrap().into()
+        command
     }
 
     /// Types the command, and compares what it prints with the page: the first word of each line.
@@ -131,6 +177,8 @@ impl Reader<'_> {
         let first = |line: &str| line.split([' ', ':', ',']).next().unwrap_or_default().to_owned();
         for line in example.printed.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()) {
             let begins = match first(line) {
+                // A moment.
+                word if word.starts_with("2026-03-01T") => "20".to_owned(),
                 id if id.contains("_01kjmr9s") => id.split('_').next().unwrap().to_owned(),
                 word => word,
             };
@@ -147,6 +195,21 @@ impl Reader<'_> {
     }
 }
 
+/// Starts a receiver that answers each event with 204. Returns its address.
+fn receiver() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 16 * 1024];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+        }
+    });
+    format!("http://{address}/hooks")
+}
+
 #[test]
 fn every_worked_example_runs_as_it_is_written() {
     let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
@@ -161,16 +224,22 @@ fn every_worked_example_runs_as_it_is_written() {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/cli.md");
     let page = std::fs::read_to_string(page).unwrap();
     let examples = examples(page.split("\n## Profiles\n").next().unwrap());
-    let mut reader =
-        Reader { server: &server, organization: &organization, folder: folder.path(), agent: None, last: 0 };
+    let mut reader = Reader {
+        server: &server,
+        organization: &organization,
+        folder: folder.path(),
+        agent: None,
+        last: 0,
+        payers: Cell::new(0),
+        hooks: receiver(),
+    };
     // A counterparty is shown a token once there are organizations and agents.
     let sections = ["For organizations", "For agents", "For counterparties", "For developers"];
     let mut count = 0;
     for section in sections {
         let mut of_section = examples.iter().filter(|example| example.section == section).peekable();
         while let Some(example) = of_section.next() {
-            let is_elsewhere = ELSEWHERE.iter().any(|start| example.command.starts_with(start));
-            if is_elsewhere || example.command.starts_with("export ") {
+            if example.command.starts_with(ASKS) || example.command.starts_with("export ") {
                 continue;
             }
             reader.follow(example);

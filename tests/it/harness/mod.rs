@@ -4,6 +4,7 @@ pub(crate) mod campaign;
 mod client;
 mod clock;
 mod command;
+pub(crate) mod dying;
 mod ledger;
 pub(crate) mod oracle;
 mod replicas;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -27,6 +28,8 @@ pub(crate) struct Replicas {
     running: Vec<Mutex<Replica>>,
     /// The clocks that they are started with; the machine's, where there are none.
     clocks: Vec<ShiftedClock>,
+    /// What they are started with besides.
+    variables: Vec<(&'static str, PathBuf)>,
     folder: TempDir,
     /// Deleted when the servers are gone.
     held: Option<Database>,
@@ -42,16 +45,33 @@ struct Replica {
 impl Replicas {
     /// So many servers on the database of this URL.
     pub(crate) fn start(database: &str, count: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (running, clocks) = (Vec::new(), Vec::new());
-        let mut replicas = Self { database: database.to_owned(), running, clocks, folder, held: None };
+        let mut replicas = Self::none(database);
         replicas.running = (0..count).map(|number| Mutex::new(replicas.serve(number))).collect();
         replicas
     }
 
+    /// One server, with these variables in its environment.
+    pub(crate) fn with_environment(database: &str, variables: &[(&'static str, PathBuf)]) -> Self {
+        let mut replicas = Self::none(database);
+        replicas.variables = variables.to_vec();
+        replicas.running = vec![Mutex::new(replicas.serve(0))];
+        replicas
+    }
+
+    fn none(database: &str) -> Self {
+        Self {
+            database: database.to_owned(),
+            running: Vec::new(),
+            clocks: Vec::new(),
+            variables: Vec::new(),
+            folder: tempfile::tempdir().unwrap(),
+            held: None,
+        }
+    }
+
     /// A server for each of these clocks, which are so many milliseconds ahead.
     pub(crate) fn with_clocks(database: &str, ahead: &[i64]) -> Self {
-        let mut replicas = Self::start(database, 0);
+        let mut replicas = Self::none(database);
         replicas.clocks = ahead.iter().map(|millis| ShiftedClock::ahead(*millis)).collect();
         replicas.running = (0..ahead.len()).map(|number| Mutex::new(replicas.serve(number))).collect();
         replicas
@@ -77,6 +97,11 @@ impl Replicas {
     /// A stranger at the ops listener of one of them.
     pub(crate) fn ops(&self, number: usize) -> Client {
         Client::new(&self.running[number].lock().unwrap().ops_url, None)
+    }
+
+    /// A stranger at the public listener of one of them.
+    pub(crate) fn public(&self, number: usize) -> Client {
+        Client::new(&self.running[number].lock().unwrap().public_url, None)
     }
 
     /// Kills one at once (SIGKILL), and starts another in its place.
@@ -119,6 +144,7 @@ impl Replicas {
     fn serve(&self, number: usize) -> Replica {
         let mut command = self.command();
         command.envs(self.clocks.get(number).map(ShiftedClock::environment).into_iter().flatten());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.args(["serve", "--log-format", "json", "--verdicts-url", ISSUER]);
         for listener in ["api", "public", "ops"] {
             command.args([&format!("--{listener}-address"), "127.0.0.1:0"]);

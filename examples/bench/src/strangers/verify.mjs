@@ -18,8 +18,8 @@ async function verify(key, token) {
     issuer,
     requiredClaims: ['iss', 'jti', 'iat', 'exp'],
   })
-  const { amount, recipient } = payload.request
-  if (payload.verdict !== 'allow' || amount !== 40.5 || recipient !== 'vendor:acme') {
+  const { amount, currency, recipient } = payload.request
+  if (payload.verdict !== 'allow' || amount !== 40.5 || currency !== 'USD' || recipient !== 'vendor:acme') {
     throw new Error('not what was asked for')
   }
 }

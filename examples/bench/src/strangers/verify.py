@@ -16,7 +16,7 @@ ISSUER = "https://verdicts.example"
 def verify(key, token):
     claims = jwt.decode(token, key, algorithms=["ES256"], issuer=ISSUER, options={"require": ["iss", "jti", "iat", "exp"]})
     request = claims["request"]
-    if (claims["verdict"], request["amount"], request["recipient"]) != ("allow", 40.5, "vendor:acme"):
+    if (claims["verdict"], request["amount"], request["currency"], request["recipient"]) != ("allow", 40.5, "USD", "vendor:acme"):
         raise ValueError("not what was asked for")
 
 

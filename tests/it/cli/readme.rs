@@ -1,0 +1,89 @@
+//! The worked examples of README.md, run as written, against a real server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::{Organization, Ran, TestServer, binary};
+
+/// The blocks of commands below a heading of README.md.
+fn blocks(heading: &str) -> Vec<String> {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("README.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once(&format!("\n### {heading}\n")).unwrap();
+    let section = section.split("\n##").next().unwrap();
+    let blocks = section.split("\n```\n").skip(1).step_by(2);
+    blocks
+        .map(|block| block.trim_matches('\n').to_owned())
+        .filter(|block| block.contains("mandate "))
+        .collect()
+}
+
+/// A user who pastes README's commands, with the addresses of this test's server.
+struct Reader<'a> {
+    server: &'a TestServer,
+    organization: &'a Organization,
+    folder: &'a Path,
+}
+
+impl Reader<'_> {
+    /// Pastes a block. Standard input is what the user types: the organization's key.
+    fn paste(&self, block: &str) -> Ran {
+        let lines = block.lines().map(|line| {
+            let ends = ["mandate review watch", "mandate decision tail --follow"];
+            match line.split('#').next().unwrap().trim() {
+                // What asks a person, and what does not end by itself: Ctrl-C ends it.
+                "mandate review watch" => ":".to_owned(),
+                command if ends.contains(&command) => {
+                    format!("timeout -s INT 2 {command} || case $? in 124 | 130) ;; *) exit 1 ;; esac")
+                }
+                command if command.starts_with("mandate listen ") => {
+                    format!(
+                        "{command} > listened.txt & listening=$!; trap 'kill -INT $listening' EXIT; sleep 1"
+                    )
+                }
+                _ => line.to_owned(),
+            }
+        });
+        let script = lines.collect::<Vec<_>>().join("\n");
+        let script = script
+            .replace("http://127.0.0.1:8080/v1", self.server.ready("base_url"))
+            .replace("http://127.0.0.1:8081", self.server.ready("verdicts_url"));
+        let path = format!("{}:/usr/bin:/bin", binary("mandate").parent().unwrap().display());
+        let mut command = Command::new("bash");
+        command.args(["-e", "-o", "pipefail", "-c", &script]).current_dir(self.folder).env_clear();
+        command
+            .env("PATH", path)
+            .env("MANDATE_CONFIG_DIR", self.folder.join("config"))
+            .env("HOME", self.folder);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ran::with_stdin(&mut command, self.organization.client.key().as_bytes())
+    }
+}
+
+#[test]
+fn every_command_of_the_readme_runs_as_it_is_written() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let reader = Reader { server: &server, organization: &organization, folder: folder.path() };
+
+    let [agents] = &blocks("You run agents")[..] else { panic!() };
+    let ran = reader.paste(agents).code(0);
+    for printed in ["verdict      allow", "status       ready", "NO VERDICT CHANGES"] {
+        assert!(ran.out.contains(printed), "{printed}: {ran:?}");
+    }
+    assert!(folder.path().join("purchaser.key").exists());
+
+    let [payments] = &blocks("You receive payments")[..] else { panic!() };
+    let ran = reader.paste(payments).code(0);
+    assert!(ran.out.contains("\nVALID, sandbox - not real money\n"), "{ran:?}");
+    let answers = std::fs::read_to_string(folder.path().join("answers.ndjson")).unwrap();
+    assert!(answers.contains("\"valid\":true"), "{answers}");
+
+    let build = blocks("You build on it");
+    let ran = reader.paste(&build[0]);
+    // `doctor` says what is not as it should be on this machine.
+    assert!([Some(0), Some(25)].contains(&ran.code), "{ran:?}");
+    assert!(ran.out.contains("type         escrow.released"), "{ran:?}");
+    let listened = std::fs::read_to_string(folder.path().join("listened.txt")).unwrap();
+    assert!(listened.contains("escrow.released"), "{listened}");
+}
