@@ -24,6 +24,8 @@ use crate::table::{Field, Look, Tabular, agent, id, seconds, state, text, time, 
 
 /// The characters of an id after its prefix.
 const ID_CHARS: usize = 26;
+/// What they are, in ascending order: Crockford's base 32 without capitals.
+const ID_ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
 /// The fewest of them that are accepted: those of the millisecond.
 const FEWEST_CHARS: usize = 10;
 /// How many objects a person can choose from.
@@ -143,6 +145,15 @@ fn filled(text: &str, prefix: &str, with: char) -> String {
     text.chars().chain(std::iter::repeat_n(with, left)).collect()
 }
 
+/// The smallest id behind all that begin like this: lists go on from it, and leave itself out. None if there is none.
+fn first_after(text: &str, prefix: &str) -> Option<String> {
+    let begin = text.trim_end_matches('z');
+    let last = begin.get(prefix.len()..)?.chars().next_back()?;
+    let next = ID_ALPHABET.chars().skip_while(|one| *one != last).nth(1)?;
+    let kept = begin.strip_suffix(last)?;
+    Some(filled(&format!("{kept}{next}"), prefix, '0'))
+}
+
 /// The object to read: the one that was given, or that a person at the terminal chooses.
 pub(crate) fn to_read<T: Named>(given: Option<&Given<T>>, client: &Client) -> Result<T, Failure> {
     match given {
@@ -168,7 +179,7 @@ pub(crate) fn to_change<T: Named>(given: Option<&Given<T>>, client: &Client) -> 
 fn only<T: Named>(client: &Client, text: &str) -> Result<T, Failure> {
     let List { noun, prefix, .. } = T::LIST;
     let found = if T::LIST.id == T::LIST.walked_by {
-        beginning::<T>(client, text, &filled(text, prefix, 'z'))?
+        beginning::<T>(client, text, prefix)?
     } else {
         reviews(client, text)?
     };
@@ -181,9 +192,10 @@ fn only<T: Named>(client: &Client, text: &str) -> Result<T, Failure> {
     }
 }
 
-/// The newest ids that begin like this, two if there are several. `last` is the greatest id that could.
-fn beginning<T: Named>(client: &Client, text: &str, last: &str) -> Result<Vec<String>, Failure> {
-    let query = [("starting_after", last.to_owned()), ("limit", "2".to_owned())];
+/// The newest ids that begin like this, two if there are several.
+fn beginning<T: Named>(client: &Client, text: &str, prefix: &str) -> Result<Vec<String>, Failure> {
+    let after = first_after(text, prefix).filter(|id| T::parse(id).is_ok()).map(|id| ("starting_after", id));
+    let query: Vec<_> = after.into_iter().chain([("limit", "2".to_owned())]).collect();
     let page = client.get(T::LIST.path, &query)?;
     let ids = fields::items(&page, "data").unwrap_or_default();
     let ids = ids.into_iter().filter_map(|item| fields::text(item, T::LIST.id));
@@ -262,6 +274,23 @@ fn candidates<T: Named>(word: &str) -> Option<Vec<CompletionCandidate>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_walked_from_behind_all_that_begin_alike() {
+        for (text, first) in [
+            ("dec_01hf7yat00", "dec_01hf7yat010000000000000000"),
+            ("dec_01hf7yat0h", "dec_01hf7yat0j0000000000000000"),
+            ("dec_01hf7yat0zz", "dec_01hf7yat100000000000000000"),
+            ("dec_01hf7yat00000000000000000z", "dec_01hf7yat000000000000000010"),
+            ("dec_01hf7yat0000000000000000z", "dec_01hf7yat000000000000000100"),
+        ] {
+            let found = first_after(text, "dec_").unwrap();
+            assert_eq!(found, first);
+            assert!(found.as_str() > filled(text, "dec_", 'z').as_str());
+            assert!(DecisionId::parse(&found).is_ok());
+        }
+        assert_eq!(first_after("dec_zzzzzzzzzz", "dec_"), None);
+    }
 
     #[test]
     fn an_id_is_given_whole_or_by_its_beginning() {
