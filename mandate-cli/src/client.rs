@@ -21,7 +21,7 @@ use crate::fields;
 use crate::global::Global;
 use crate::http::{self, REQUEST_TIMEOUT, Transport};
 use crate::key_set::WELL_KNOWN;
-use crate::output::{Output, say};
+use crate::output::{Output, note, say};
 use crate::prompt;
 use crate::service::{Change, Service};
 use crate::style::{LIVE, printable};
@@ -121,11 +121,7 @@ impl Client {
             KeyClass::Organization => " for all",
             KeyClass::Agent => "",
         };
-        say(&format!(
-            "note: as {}, from {variable}; --profile {}{more}\n",
-            printable(&who),
-            printable(profile)
-        ));
+        note(format_args!("as {}, from {variable}; --profile {}{more}", printable(&who), printable(profile)));
     }
 
     /// The agent whose key this is. One attempt: the command works without the name.
@@ -349,7 +345,7 @@ impl Client {
     fn note_if_replayed(&self, reply: &Reply) {
         if reply.headers.get("idempotency-replayed").is_some_and(|value| value == "true") {
             let key = &self.idempotency_key;
-            say(&format!("note: this is the answer to an earlier request with the idempotency key {key}\n"));
+            note(format_args!("this is the answer to an earlier request with the idempotency key {key}"));
         }
     }
 }
@@ -388,7 +384,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Sleeps, and announces a pause that a person would notice.
 fn wait(pause: Duration) {
     if pause >= NOTICEABLE {
-        say(&format!("note: the service asked to wait; next attempt in {} s\n", pause.as_secs()));
+        note(format_args!("the service asked to wait; next attempt in {} s", pause.as_secs()));
     }
     thread::sleep(pause);
 }

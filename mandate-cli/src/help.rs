@@ -7,6 +7,7 @@ use clap::{Command, CommandFactory as _, FromArgMatches as _};
 use crate::args::Args;
 use crate::style::BOLD;
 use crate::table::width;
+use crate::wrap::hanging;
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -26,8 +27,6 @@ const TOPICS: [(&str, &str, &str); 3] = [
     ("environment", "The environment variables that are read", "Environment"),
     ("formatting", "JSON, fields, jq expressions, CSV and tables", "Output"),
 ];
-/// The fewest characters of a line of an entry's text.
-const MIN_TEXT: usize = 20;
 /// The page that the topics are from.
 const PAGE: &str = include_str!("command/reference.md");
 
@@ -108,26 +107,6 @@ fn section(heading: &str) -> String {
     text.replace("\n\n\n", "\n\n").trim_end().trim_start_matches('\n').to_owned()
 }
 
-/// A text behind `start`, whose further lines begin below it. Without a width it is one line.
-fn hanging(start: &str, text: &str, width: Option<u16>) -> String {
-    let indent = " ".repeat(start.chars().count());
-    let width = width.map_or(usize::MAX, usize::from).max(indent.len() + MIN_TEXT);
-    let (mut lines, mut used) = (start.to_owned(), indent.len());
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if used > indent.len() && used + 1 + length > width {
-            lines.extend(["\n", &indent]);
-            used = indent.len();
-        } else if used > indent.len() {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += length;
-    }
-    lines
-}
-
 /// The two cells of a row.
 fn cells(line: &str) -> Option<(&str, &str)> {
     let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
@@ -148,15 +127,6 @@ mod tests {
         shown.sort_unstable();
         assert_eq!(grouped, shown);
         super::line().debug_assert();
-    }
-
-    #[test]
-    fn an_entry_s_further_lines_begin_below_its_text() {
-        let text = "one two three four five six seven";
-        assert_eq!(hanging("  a  ", text, Some(26)), "  a  one two three four\n     five six seven");
-        assert_eq!(hanging("  a  ", text, None), format!("  a  {text}"));
-        let word = "x".repeat(40);
-        assert_eq!(hanging("a ", &format!("{word} b"), Some(10)), format!("a {word}\n  b"));
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod tail;
 mod usage;
 mod value;
 mod when;
+mod wrap;
 
 use std::process::ExitCode;
 

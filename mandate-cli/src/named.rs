@@ -17,7 +17,7 @@ use crate::credential::Access;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
-use crate::output::say;
+use crate::output::note;
 use crate::prompt;
 use crate::service::Service;
 use crate::table::{Field, Look, Tabular, agent, id, seconds, state, text, time, whole};
@@ -171,7 +171,7 @@ pub(crate) fn to_change<T: Named>(given: Option<&Given<T>>, client: &Client) -> 
         return Err(Failure::new(Exit::Usage, why).note("sent", "nothing"));
     }
     let id: T = only(client, text)?;
-    say(&format!("note: {text} is {id}\n"));
+    note(format_args!("{text} is {id}"));
     Ok(id)
 }
 

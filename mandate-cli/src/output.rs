@@ -19,7 +19,8 @@ use crate::global::{Format, Global};
 use crate::jq::Filter;
 use crate::pager::Pages;
 use crate::style::{CAUTION, printable, style_of};
-use crate::table::{Field, Look, Tabular};
+use crate::table::{Field, Look, Tabular, width};
+use crate::wrap::hanging;
 
 /// Columns of a line's label.
 const LABEL_WIDTH: usize = 13;
@@ -166,9 +167,11 @@ impl Output {
         self.closed || self.failure.is_some()
     }
 
-    /// A labelled line. The value may have styles, but no control characters from elsewhere.
+    /// A labelled line, wrapped between words on a terminal. The value may have styles, but no control characters from
+    /// elsewhere.
     pub(crate) fn line(&mut self, label: &str, value: impl fmt::Display) {
-        self.text(&format!("{label:<LABEL_WIDTH$}{value}\n"));
+        let line = hanging(&format!("{label:<LABEL_WIDTH$}"), &value.to_string(), width());
+        self.text(&format!("{line}\n"));
     }
 
     /// A labelled line with a value from elsewhere, in colour if it is a state.
@@ -250,8 +253,8 @@ impl Output {
     pub(crate) fn table<'a>(&mut self, columns: &'static [Field], rows: impl Iterator<Item = &'a str>) {
         let mut table = Tabular::new(columns, self.look);
         self.text(&table.page(rows));
-        if let Some(note) = table.hidden() {
-            say(&format!("note: {note}\n"));
+        if let Some(hidden) = table.hidden() {
+            note(hidden);
         }
     }
 
@@ -305,6 +308,12 @@ impl Output {
 /// A warning on standard error.
 pub(crate) fn warn(message: impl fmt::Display) {
     say(&format!("{CAUTION}warning:{CAUTION:#} {message}\n"));
+}
+
+/// Writes a note to standard error, wrapped between words on a terminal.
+pub(crate) fn note(text: impl fmt::Display) {
+    let width = io::stderr().is_terminal().then(width).flatten();
+    say(&format!("{}\n", hanging("note: ", &text.to_string(), width)));
 }
 
 /// Writes to standard error. A failure to do so cannot be reported.

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::{Format, Global};
 use crate::named::{Given, Named, to_read};
-use crate::output::{Output, say};
+use crate::output::{Output, note};
 use crate::service::Service;
 use crate::table::{Field, Tabular};
 
@@ -210,7 +210,7 @@ impl ListOptions {
 }
 
 fn say_more(shown: usize) {
-    say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
+    note(format_args!("these are the newest {shown}; --limit N shows more, --all all of them"));
 }
 
 /// Fails if the filter on an agent names none that this key sees: a list of nothing would hide a misspelt name.
@@ -295,12 +295,12 @@ impl<'a> Listing<'a> {
                 self.output.body(&format!("[{}]", items.join(",")))?;
             }
             Format::Json => self.output.text(if self.shown == 0 { "[]\n" } else { "]\n" }),
-            Format::Table if self.shown == 0 => say("note: the list is empty\n"),
+            Format::Table if self.shown == 0 => note("the list is empty"),
             Format::Table | Format::Ndjson | Format::Csv => {}
         }
         self.output.end_pages();
-        if let Some(note) = self.table.hidden() {
-            say(&format!("note: {note}\n"));
+        if let Some(hidden) = self.table.hidden() {
+            note(hidden);
         }
         Ok(self.shown)
     }

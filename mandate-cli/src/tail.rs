@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
-use crate::output::{Output, say};
+use crate::output::{Output, note};
 use crate::resource::{AnyOf, Filter, Listing, Resource, given, must_be_agent};
 
 /// How many objects the first request reads.
@@ -121,7 +121,7 @@ impl Following {
                 }
                 Err(failure) if failure.can_pass() => {
                     if !is_reported {
-                        say(&format!("note: {}; going on\n", failure.message()));
+                        note(format_args!("{}; going on", failure.message()));
                     }
                     is_reported = true;
                 }

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
-use crate::output::{Output, say, warn};
+use crate::output::{Output, note, warn};
 use crate::service::Change;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::amount_text;
@@ -96,7 +96,7 @@ impl Authorize {
             let id = id.map_err(|failure| client.with_idempotency_key(failure))?;
             if !output.is_json() {
                 print(&answer, output).map_err(|failure| client.made(failure))?;
-                say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
+                note(format_args!("waiting for a person, for at most {} s", self.timeout));
             }
             let resolved = self.resolved(&client, &id, output);
             if let Some(exit) = resolved.map_err(|failure| decided(failure, &client, &id, &answer))? {
@@ -136,7 +136,7 @@ impl Authorize {
                 Ok(None) => is_reported = false,
                 Err(failure) if failure.can_pass() && !is_over => {
                     if !is_reported {
-                        say(&format!("note: {}; going on\n", failure.message()));
+                        note(format_args!("{}; going on", failure.message()));
                     }
                     is_reported = true;
                 }

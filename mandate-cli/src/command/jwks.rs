@@ -10,7 +10,7 @@ use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::key_set::pins::{self, Pin, thumbprint};
 use crate::key_set::{WELL_KNOWN, document, parse, published_at};
-use crate::output::{Output, say};
+use crate::output::{Output, note, say};
 use crate::style::{CAUTION, printable};
 
 #[derive(Debug, clap::Subcommand)]
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
         Jwks::List => {
             let pins = pins::all()?;
             if pins.is_empty() && !output.is_json() {
-                say("note: none are pinned; mandate jwks pin does it\n");
+                note("none are pinned; mandate jwks pin does it");
             }
             let all: Vec<_> = pins.iter().map(|pin| of_pin(pin)).collect();
             show(&all, true, output)?;

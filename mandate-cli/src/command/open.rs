@@ -15,7 +15,7 @@ use crate::global::Global;
 use crate::http::Address;
 use crate::key_set::in_use;
 use crate::named::{Given, given, to_read};
-use crate::output::{Output, say};
+use crate::output::{Output, note};
 use crate::service::Service;
 
 /// What opens an address on this system, where BROWSER names nothing.
@@ -105,7 +105,7 @@ impl Open {
         }
         output.text(&format!("{url}\n"));
         if starts && !start(&url) {
-            say("note: no browser could be started; set BROWSER to one, or open the address yourself\n");
+            note("no browser could be started; set BROWSER to one, or open the address yourself");
         }
         Ok(Exit::Success)
     }

@@ -15,7 +15,7 @@ use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::key_set::in_use;
-use crate::output::{Output, say};
+use crate::output::{Output, note};
 use crate::profile::{Profile as Stored, Profiles, name};
 use crate::prompt;
 use crate::resource::Resource;
@@ -203,7 +203,7 @@ impl Login {
         profiles.current = Some(name);
         let path = profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)?;
-        say(&format!("note: kept in {}, which only you can read\n", path.display()));
+        note(format_args!("kept in {}, which only you can read", path.display()));
         Ok(Exit::Success)
     }
 
@@ -298,7 +298,7 @@ impl Logout {
         profiles.current = profiles.current.take().filter(|current| *current != name);
         profiles.save(&lock)?;
         IDENTITY.show(&identity, output)?;
-        say("note: forgotten here; the key itself stays valid until the service's operator revokes it\n");
+        note("forgotten here; the key itself stays valid until the service's operator revokes it");
         Ok(Exit::Success)
     }
 }
@@ -318,7 +318,7 @@ impl Profile {
         if output.is_json() {
             output.body(&format!("[{}]", rows.join(",")))?;
         } else if rows.is_empty() {
-            say("note: there are no profiles; mandate login makes one\n");
+            note("there are no profiles; mandate login makes one");
         } else {
             output.table(IDENTITY.columns, rows.iter().map(String::as_str));
         }

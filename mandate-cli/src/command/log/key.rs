@@ -11,7 +11,7 @@ use super::witness::secret;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Output, say};
+use crate::output::{Output, note, say};
 use crate::public_log::pins::{self, Pin};
 use crate::public_log::place::{LogArgs, Place};
 use crate::public_log::source::Source;
@@ -108,7 +108,7 @@ impl Key {
                     output.json(&all)?;
                 } else {
                     if all.is_empty() {
-                        say("note: none is pinned; mandate log key pin does it\n");
+                        note("none is pinned; mandate log key pin does it");
                     }
                     all.iter().try_for_each(|one| show(one, output))?;
                 }
