@@ -1,14 +1,14 @@
 //! The worked examples of README.md, run as written, against a real server.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::page::{begins, examples, text};
 use crate::harness::{Organization, Ran, TestServer, binary};
 
 /// The blocks of commands below a heading of README.md.
 fn blocks(heading: &str) -> Vec<String> {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("README.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = text("README.md");
     let (_, section) = page.split_once(&format!("\n### {heading}\n")).unwrap();
     let section = section.split("\n##").next().unwrap();
     let blocks = section.split("\n```\n").skip(1).step_by(2);
@@ -86,4 +86,37 @@ fn every_command_of_the_readme_runs_as_it_is_written() {
     assert!(ran.out.contains("type         escrow.released"), "{ran:?}");
     let listened = std::fs::read_to_string(folder.path().join("listened.txt")).unwrap();
     assert!(listened.contains("escrow.released"), "{listened}");
+}
+
+/// The first blocks, of an agent that pays and of the receiver of the payment.
+#[test]
+fn what_the_readme_shows_first_is_what_is_printed() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let buyer = organization.buyer("buyer");
+    let page = text("README.md").replace("\n```\n$ ", "\n```console\n$ ");
+    let shown = examples(page.split("\n## ").next().unwrap());
+    assert_eq!(shown.len(), 4);
+    let mut token = String::new();
+    for example in &shown {
+        let script = example.command.replace("http://127.0.0.1:8081", server.ready("verdicts_url"));
+        let path = format!("{}:/usr/bin:/bin", binary("mandate").parent().unwrap().display());
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", &format!("{script}\necho \"$TOKEN\" > token")])
+            .current_dir(folder.path())
+            .env_clear();
+        command.env("PATH", path).env("TOKEN", &token).env("MANDATE_BASE_URL", server.ready("base_url"));
+        command.env("MANDATE_AGENT_KEY", buyer.client.key()).env("HOME", folder.path());
+        let ran = Ran::with_stdin(&mut command, b"");
+        token = std::fs::read_to_string(folder.path().join("token")).unwrap().trim().to_owned();
+        let words = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+            lines.filter(|line| !line.is_empty()).map(begins).collect()
+        };
+        assert_eq!(
+            words(&mut ran.out.lines()),
+            words(&mut example.printed.iter().map(String::as_str)),
+            "{example:?}: {ran:?}"
+        );
+    }
 }

@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::page::{Example, begins, examples, text};
 use crate::harness::{Agent, Organization, Ran, TestServer, binary, terms};
 
 /// What asks a person; `profiles` runs it.
@@ -17,41 +18,6 @@ const ASKS: &str = "mandate login";
 const ENDLESS: [&str; 2] = ["mandate decision tail --follow", "mandate listen "];
 /// Where the page's receiver of webhooks is.
 const HOOKS: &str = "http://127.0.0.1:3000/hooks";
-
-/// A command of the page, and what the page says that it prints.
-#[derive(Debug)]
-struct Example {
-    section: String,
-    command: String,
-    printed: Vec<String>,
-}
-
-/// The commands in the console blocks of the page, in its order.
-fn examples(page: &str) -> Vec<Example> {
-    let (mut section, mut inside) = (String::new(), false);
-    let mut found: Vec<Example> = Vec::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        match line {
-            "```console" => inside = true,
-            "```" => inside = false,
-            _ if line.starts_with("## ") => line[3..].clone_into(&mut section),
-            _ if !inside => {}
-            _ => match line.strip_prefix("$ ") {
-                Some(first) => {
-                    let mut command = first.to_owned();
-                    let heredoc = first.ends_with("<<'END'");
-                    while command.ends_with('\\') || (heredoc && !command.ends_with("\nEND")) {
-                        command = command + "\n" + lines.next().unwrap();
-                    }
-                    found.push(Example { section: section.clone(), command, printed: Vec::new() });
-                }
-                None => found.last_mut().unwrap().printed.push(line.to_owned()),
-            },
-        }
-    }
-    found
-}
 
 /// A user who types the page's commands.
 struct Reader<'a> {
@@ -174,14 +140,8 @@ impl Reader<'_> {
         let ran = self.run(example);
         self.last = ran.code.unwrap();
         let both = format!("{}{}", ran.out, ran.err);
-        let first = |line: &str| line.split([' ', ':', ',']).next().unwrap_or_default().to_owned();
         for line in example.printed.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()) {
-            let begins = match first(line) {
-                // A moment.
-                word if word.starts_with("2026-03-01T") => "20".to_owned(),
-                id if id.contains("_01kjmr9s") => id.split('_').next().unwrap().to_owned(),
-                word => word,
-            };
+            let begins = begins(line);
             assert!(
                 both.lines().any(|shown| shown.starts_with(&begins)),
                 "{begins} is not in {both}\n{example:?}"
@@ -221,8 +181,7 @@ fn every_worked_example_runs_as_it_is_written() {
         written["review_above"] = json!(review);
         std::fs::write(folder.path().join(name), written.to_string()).unwrap();
     }
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/cli.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = text("docs/cli.md");
     let examples = examples(page.split("\n## Profiles\n").next().unwrap());
     let mut reader = Reader {
         server: &server,

@@ -82,7 +82,8 @@ impl Witness {
             Failure::new(Exit::Io, format!("cannot listen on {}: {e}", self.listen))
                 .next("--listen 127.0.0.1:0 chooses a free port")
         })?;
-        say(&format!("witness {} of {count} logs on http://{address}; Ctrl-C ends\n", printable(&verifier)));
+        let logs = if count == 1 { "1 log".to_owned() } else { format!("{count} logs") };
+        say(&format!("witness {} of {logs} on http://{address}; Ctrl-C ends\n", printable(&verifier)));
         loop {
             std::thread::park();
         }
