@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use mandate_core::Invalid;
 use mandate_core::api_key::masked;
+use ratatui::text::Span;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
@@ -20,22 +21,17 @@ const MAX_EDITS: usize = 2;
 const REQUIRED: &str = " is required";
 /// What comes before the names that are known, in the refusal of one that is not.
 const KNOWN: &str = "known are ";
+const EMPTY: &str = "name a file that holds JSON, or pipe it in";
+const CONVERT: &str = "write {\"name\": value, …}; most YAML tools convert, for example: yq -o json FILE";
 
 /// The failure for `text`, read from `source`, which was refused because of `why`. `what` names it.
 pub(crate) fn refused(what: &str, source: &Source, text: &str, why: &Invalid, exit: Exit) -> Failure {
-    if text.trim().is_empty() {
-        return Failure::new(exit, format!("{what} is refused: {source} is empty"));
-    }
-    let syntax = serde_json::from_str::<IgnoredAny>(text).err();
-    if syntax.is_some() && is_yaml(text) {
-        return Failure::new(exit, format!("{what} is refused: {source} looks like YAML, and must be JSON"))
-            .next("write {\"name\": value, …}; most YAML tools convert, for example: yq -o json FILE");
-    }
-    let failure = Failure::new(exit, format!("{what} is refused: {why}"));
-    let Located { excerpt, meant } = located(source, text, why);
-    let failure = match excerpt {
-        Some(excerpt) => failure.excerpt(excerpt),
-        None => failure.note("read from", source),
+    let Located { message, excerpt, meant, next } = located(source, text, why);
+    let failure = Failure::new(exit, format!("{what} is refused: {message}"));
+    let failure = match (excerpt, next) {
+        (Some(excerpt), _) => failure.excerpt(excerpt),
+        (None, Some(next)) => return failure.next(next),
+        (None, None) => failure.note("read from", source),
     };
     match meant {
         Some(name) => failure.note("did you mean", format_args!("{name}?")),
@@ -45,24 +41,49 @@ pub(crate) fn refused(what: &str, source: &Source, text: &str, why: &Invalid, ex
 
 /// Where a mistake is, and what was probably meant.
 pub(crate) struct Located {
+    /// What is wrong. For a text without any JSON, what it seems to be.
+    pub(crate) message: String,
     /// The line, with its place before it and a caret below it.
     pub(crate) excerpt: Option<String>,
     /// The name that was meant.
     pub(crate) meant: Option<String>,
+    /// What to do about a text without any JSON.
+    pub(crate) next: Option<&'static str>,
+}
+
+impl Located {
+    /// A text that is no JSON at all.
+    fn nowhere(message: String, next: &'static str) -> Self {
+        Self { message, excerpt: None, meant: None, next: Some(next) }
+    }
 }
 
 /// Finds the mistake because of which `text`, read from `source`, was refused.
 pub(crate) fn located(source: &Source, text: &str, why: &Invalid) -> Located {
+    if text.trim().is_empty() {
+        return Located::nowhere(format!("{source} is empty"), EMPTY);
+    }
     let syntax = serde_json::from_str::<IgnoredAny>(text).err();
+    if syntax.is_some() && is_yaml(text) {
+        return Located::nowhere(format!("{source} looks like YAML, and must be JSON"), CONVERT);
+    }
     let misspelt = misspelt(text, why);
     let place = match (&syntax, &misspelt) {
-        (Some(error), _) => Some((error.line(), error.column())),
+        (Some(error), _) => Some((error.line(), characters(text, error.line(), error.column()))),
         (None, Some(path)) => position(text, path).map(|at| line_and_column(text, at)),
         (None, None) => position(text, why.field()).map(|at| line_and_column(text, at)),
     };
     let excerpt = place.map(|(line, column)| excerpt(source, text, line, column));
-    let required = why.field().rsplit('.').next().unwrap_or_default();
-    Located { excerpt, meant: misspelt.map(|_| required.to_owned()).or_else(|| meant(why)) }
+    let required = |path: &str| why.field().split('.').nth(path.matches('.').count()).map(str::to_owned);
+    let meant = misspelt.as_deref().and_then(required).or_else(|| meant(why));
+    Located { message: why.to_string(), excerpt, meant, next: None }
+}
+
+/// The column of a byte of a line, in characters. Both count from 1.
+fn characters(text: &str, line: usize, byte: usize) -> usize {
+    let line = text.split('\n').nth(line.saturating_sub(1)).unwrap_or_default();
+    let before = line.get(..line.floor_char_boundary(byte.saturating_sub(1))).unwrap_or_default();
+    before.chars().count().saturating_add(1)
 }
 
 /// Whether the first line that says anything is one of YAML.
@@ -115,7 +136,9 @@ fn excerpt(source: &Source, text: &str, line: usize, column: usize) -> String {
     let skipped = if before < SHOWN_CHARS { 0 } else { before.saturating_sub(SHOWN_CHARS / 2) };
     let shown: String = whole.chars().skip(skipped).take(SHOWN_CHARS).collect();
     let number = line.to_string();
-    let (margin, gap) = (" ".repeat(number.len()), " ".repeat(before.saturating_sub(skipped)));
+    // Some characters take two columns.
+    let ahead: String = shown.chars().take(before.saturating_sub(skipped)).collect();
+    let (margin, gap) = (" ".repeat(number.len()), " ".repeat(Span::raw(ahead).width()));
     let place = format!("{source}:{line}:{column}");
     format!(
         "  --> {}\n  {number} | {}\n  {margin} | {gap}^\n",
@@ -129,12 +152,18 @@ fn misspelt(text: &str, why: &Invalid) -> Option<String> {
     if !why.to_string().ends_with(REQUIRED) {
         return None;
     }
-    let (parent, required) = why.field().rsplit_once('.').unwrap_or(("", why.field()));
-    let object = if parent.is_empty() { text } else { fields::at(text, parent)? };
-    let edits = |name: &String| strsim::damerau_levenshtein(&name.to_lowercase(), required);
-    let nearest = fields::names(object).into_iter().min_by_key(edits)?;
-    let is_near = (1..=MAX_EDITS).contains(&edits(&nearest)) || nearest.to_lowercase() == required;
-    is_near.then(|| if parent.is_empty() { nearest } else { format!("{parent}.{nearest}") })
+    let (mut object, mut path) = (text, String::new());
+    for required in why.field().split('.') {
+        if let Some(inner) = fields::at(object, required) {
+            (object, path) = (inner, format!("{path}{required}."));
+            continue;
+        }
+        let edits = |name: &String| strsim::damerau_levenshtein(&name.to_lowercase(), required);
+        let nearest = fields::names(object).into_iter().min_by_key(edits)?;
+        let is_near = (1..=MAX_EDITS).contains(&edits(&nearest)) || nearest.to_lowercase() == required;
+        return is_near.then(|| format!("{path}{nearest}"));
+    }
+    None
 }
 
 /// The known name that a misspelt one is nearest to.
@@ -172,6 +201,38 @@ mod tests {
         for text in ["{\"agent\": 1", "agent", "\"agent\": 1", "https://a.example", "[1: 2]", ""] {
             assert!(!is_yaml(text), "{text}");
         }
+    }
+
+    #[test]
+    fn places_count_characters_and_carets_count_columns() {
+        let text = "{\"a\": \"ümläutß 日本語\", \"b\": 1 \"c\": 2}";
+        let why = Invalid::new("mandate", "must be JSON");
+        let shown = located(&Source::Stdin, text, &why).excerpt.unwrap();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "  --> standard input:1:29");
+        let (before, _) = lines[1].split_once("\"c\"").unwrap();
+        assert_eq!(Span::raw(lines[2]).width(), Span::raw(before).width() + 1, "{shown}");
+    }
+
+    #[test]
+    fn a_misspelt_parent_is_found() {
+        let missing = |field: &'static str| Invalid::new(field, "is required");
+        for (text, field, at, name) in [
+            ("{\"Limits\": {}}", "limits.currency", "1:2", "limits"),
+            ("{\"limits\": {\"curency\": 1}}", "limits.currency", "1:13", "currency"),
+        ] {
+            let found = located(&Source::Stdin, text, &missing(field));
+            assert_eq!(found.meant.as_deref(), Some(name));
+            assert!(found.excerpt.unwrap().contains(&format!("input:{at}\n")));
+        }
+        assert_eq!(located(&Source::Stdin, "{\"other\": 1}", &missing("limits.currency")).meant, None);
+    }
+
+    #[test]
+    fn a_text_without_json_is_named() {
+        let why = Invalid::new("mandate", "must be JSON");
+        assert_eq!(located(&Source::Stdin, " \n", &why).message, "standard input is empty");
+        assert!(located(&Source::Stdin, "agent: agt_a", &why).message.contains("looks like YAML"));
     }
 
     #[test]

@@ -139,12 +139,13 @@ fn problems(source: &Source, text: &str, now: Timestamp) -> (Option<Terms>, Vec<
         if is_repeated {
             break;
         }
+        let located = mistake::located(source, text, &problem);
         findings.push(Finding {
             level: Level::Error,
             field: problem.field().to_owned(),
-            message: problem.to_string(),
-            suggestion: suggestion(problem.field()),
-            located: Some(mistake::located(source, text, &problem)),
+            message: located.message.clone(),
+            suggestion: located.next.unwrap_or_else(|| suggestion(problem.field())),
+            located: Some(located),
         });
         match corrected.filter(|corrected| *corrected != copy) {
             Some(corrected) => copy = corrected,
