@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::key_set::pins::{self, Pin, thumbprint};
-use crate::key_set::{WELL_KNOWN, document, parse, published_at};
+use crate::key_set::{document, parse, published_at, well_formed};
 use crate::output::{Output, note, say};
 use crate::style::{CAUTION, printable};
 
@@ -122,14 +122,7 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
 
 fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
     // With another spelling of the issuer, the keys would never be found again.
-    let address = published_at(&args.issuer)?;
-    if address.without(WELL_KNOWN).is_none_or(|address| address.as_str() != args.issuer) {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("`{}` cannot be what a token names as its issuer: it ends with a slash", args.issuer),
-        )
-        .next("leave it out"));
-    }
+    let address = published_at(&well_formed(&args.issuer)?)?;
     let place = match &args.jwks {
         Some(place) => place.clone(),
         None => address.to_string(),

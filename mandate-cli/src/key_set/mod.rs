@@ -230,10 +230,19 @@ pub(crate) fn in_use(issuer: Option<&str>, global: &Global) -> Result<Option<Str
 /// The issuer that the command line names: itself, or by its profile.
 fn nearest(issuer: Option<&str>, global: &Global) -> Result<Option<String>, Failure> {
     match issuer {
-        Some(name) => Ok(Some(name.to_owned())),
+        Some(name) => well_formed(name).map(Some),
         None if global.profile.is_some() => of_profile(global),
         None => Ok(None),
     }
+}
+
+/// An issuer as tokens name it: its address, which never ends with a slash, since clients compare it character for character.
+pub(crate) fn well_formed(issuer: &str) -> Result<String, Failure> {
+    if !issuer.ends_with('/') {
+        return Ok(issuer.to_owned());
+    }
+    let what = format!("`{issuer}` cannot be what a token names as its issuer: it ends with a slash");
+    Err(Failure::new(Exit::Usage, what).next(format_args!("write {}", issuer.trim_end_matches('/'))))
 }
 
 fn of_profile(global: &Global) -> Result<Option<String>, Failure> {
@@ -243,7 +252,7 @@ fn of_profile(global: &Global) -> Result<Option<String>, Failure> {
 fn named(issuer: Option<String>) -> Result<Option<String>, Failure> {
     match issuer {
         Some(name) => Ok(Some(name)),
-        None => Ok(variable("MANDATE_ISSUER")?.map(|text| text.to_string())),
+        None => variable("MANDATE_ISSUER")?.map(|text| well_formed(&text)).transpose(),
     }
 }
 

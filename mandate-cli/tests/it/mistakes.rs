@@ -86,19 +86,25 @@ fn a_token_that_is_none_is_told_what_it_is() {
     }
     let json = Ran::from(verify("", &jwks).arg("--json").output().unwrap()).code(10).json();
     assert_eq!((&json["valid"], &json["error"]["exit_code"]), (&json!(false), &json!(10)));
-    // An issuer that differs by the slash at its end, on either side.
-    said(&token(json!({"iss": format!("{ISSUER}/")}))).code(14).shows("only by the slash at the end");
-    assert!(!said(&token(json!({"iss": "https://other.example"}))).code(14).out.contains("slash"));
-    let with_slash = mandate(&[
-        "verify",
-        &token(json!({})),
-        "--allow-sandbox",
-        "--issuer",
-        &format!("{ISSUER}/"),
-        "--jwks",
-        &jwks,
-    ])
-    .output()
-    .unwrap();
-    Ran::from(with_slash).code(14).shows("only by the slash at the end");
+}
+
+/// No token names one, and every command that takes an issuer says so.
+#[test]
+fn an_issuer_with_a_slash_at_its_end_is_refused() {
+    let with_slash = format!("{ISSUER}/");
+    for args in [
+        &["verify", "x.y.z", "--signature-only"][..],
+        &["audit", "export.ndjson"],
+        &["listen", "--forward-to", "http://127.0.0.1:9"],
+        &["escrow", "contract", &"a".repeat(64)],
+        &["doctor"],
+        &["jwks", "pin"],
+    ] {
+        let issuer: &[&str] = if args[0] == "jwks" { &[&with_slash] } else { &["--issuer", &with_slash] };
+        let refused = Ran::from(mandate(&[args, issuer].concat()).output().unwrap()).code(2);
+        assert!(refused.err.contains("ends with a slash"), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(ISSUER), "{args:?}: {refused:?}");
+    }
+    let by_variable = mandate(&["doctor"]).env("MANDATE_ISSUER", &with_slash).output().unwrap();
+    Ran::from(by_variable).code(2).says("ends with a slash");
 }

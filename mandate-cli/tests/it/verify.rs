@@ -415,6 +415,11 @@ fn published_vectors() {
         // Standard input loses a line break, which some vectors have: one more keeps it.
         let token = format!("{}\n", vector["token"].as_str().unwrap());
         let said = run_with_stdin(&mut command, token.as_bytes()).json();
+        if issuer.ends_with('/') {
+            // Refused before anything is checked.
+            assert_eq!((&said["error"]["exit_code"], &vector["check"]), (&json!(2), &json!("issuer")));
+            continue;
+        }
         assert_eq!(said["error"]["check"], vector["check"], "{}: {said}", vector["name"]);
         assert_eq!(said["valid"], vector["check"].is_null(), "{}", vector["name"]);
         checked += 1;

@@ -26,7 +26,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Header, History, Mandates, Prologue, Raw, Reader};
 use crate::global::Global;
 use crate::input::Source;
-use crate::key_set::{Issuer, document, parse, published_at};
+use crate::key_set::{Issuer, document, parse, published_at, well_formed};
 use crate::lines::unreadable;
 use crate::output::Output;
 use crate::parallel;
@@ -269,7 +269,7 @@ fn keys(args: &Audit, global: &Global) -> Result<(Vec<String>, KeySet), Failure>
     if args.exports.contains(&Source::Stdin) && args.jwks.iter().any(|place| place == "-") {
         return Err(super::both_from_standard_input("the key set", "the export"));
     }
-    let mut issuers = args.issuer.clone();
+    let mut issuers = args.issuer.iter().map(|name| well_formed(name)).collect::<Result<Vec<_>, _>>()?;
     if issuers.is_empty() {
         issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str), global)?.name);
     }

@@ -118,9 +118,6 @@ impl Verifier<'_> {
         }
         let mut report = Report::passed(lines, None);
         report.refuse(error.name(), error.to_string(), exit_of(error));
-        if let VerifyError::Issuer { expected, found } = error {
-            report.note_issuers(expected, found);
-        }
         report
     }
 

@@ -68,9 +68,6 @@ pub(super) struct Report {
     error: Option<Refusal>,
     #[serde(skip)]
     claimed: Option<String>,
-    /// Whether the two issuers differ only by a slash at the end.
-    #[serde(skip)]
-    differs_by_slash: bool,
 }
 
 /// A line of the output for many tokens.
@@ -116,15 +113,7 @@ impl Refusal {
 impl Report {
     /// A report that these checks have passed.
     pub(super) fn passed(checks: Vec<Line>, claims: Option<Box<RawValue>>) -> Self {
-        Self {
-            valid: true,
-            comparison: None,
-            checks,
-            claims,
-            error: None,
-            claimed: None,
-            differs_by_slash: false,
-        }
+        Self { valid: true, comparison: None, checks, claims, error: None, claimed: None }
     }
 
     /// A report that no check could be made.
@@ -159,11 +148,6 @@ impl Report {
             self.error = Some(Refusal::new(Some("not_compared"), message, Exit::NotCompared));
         }
         self.comparison = Some(Comparison { compared, not_compared: missing });
-    }
-
-    /// Notes the issuers that differ.
-    pub(super) fn note_issuers(&mut self, one: &str, other: &str) {
-        self.differs_by_slash = one.trim_end_matches('/') == other.trim_end_matches('/');
     }
 
     /// Notes which nonce was claimed.
@@ -251,11 +235,7 @@ impl Report {
         match &self.error {
             Some(refusal) if refusal.exit != Exit::NotCompared => {
                 let check = refusal.check.unwrap_or_default();
-                let advice = if refusal.exit == Exit::Issuer && self.differs_by_slash {
-                    "the issuers differ only by the slash at the end; check --issuer"
-                } else {
-                    advice(check, refusal.exit)
-                };
+                let advice = advice(check, refusal.exit);
                 format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver\n")
             }
             _ if missing.is_empty() => format!("{GOOD}VALID{GOOD:#}{}\n", sandbox(',')),
