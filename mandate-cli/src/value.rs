@@ -68,6 +68,9 @@ pub(crate) fn instant(text: &str) -> Result<Timestamp, Invalid> {
     }
 }
 
+/// Seconds before this one, in the year 2001, are a number without its unit.
+const FIRST_SECONDS: i64 = 1_000_000_000;
+
 /// An instant, or one that is told from now: `24h`, `yesterday`, `today`, or the start of a day, UTC.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     moment_at(text, crate::environment::now())
@@ -84,6 +87,11 @@ fn moment_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
         "yesterday" => Some(now.plus_seconds(-DAY_SECONDS).day().start()),
         _ => UNITS.iter().find_map(|(unit, seconds)| ago(text.strip_suffix(unit)?, *seconds)),
     };
+    if text.parse::<i64>().is_ok_and(|seconds| (0..FIRST_SECONDS).contains(&seconds)) {
+        return Err(format!(
+            "{text} seconds after 1970 is before all that is kept; is it {text}h, {text}d or {text}m?"
+        ));
+    }
     let day = || Day::parse(text).map(Day::start).ok();
     told.or_else(day).map_or_else(
         || {
@@ -133,6 +141,7 @@ mod tests {
         ] {
             assert_eq!(moment_at(text, now), Ok(Timestamp::parse(at).unwrap()), "{text}");
         }
+        assert!(moment_at("24", now).unwrap_err().contains("is it 24h"));
         for text in ["", "h", "-1h", "1.5h", "24 h", "tomorrow", "2026-02-30", "1y"] {
             assert!(moment_at(text, now).unwrap_err().contains("such as 24h"), "{text}");
         }

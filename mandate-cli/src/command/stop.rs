@@ -23,9 +23,9 @@ const ROUNDS: usize = 3;
 
 /// Stop agents at once: revoke the mandates that govern them
 ///
-/// From the next request on each of them is denied. One confirmation covers all. What cannot be revoked does not keep the
-/// others from being revoked; at the end everything is read again, and what still lets an agent spend is named. It is safe
-/// to repeat: an agent that is stopped stays so.
+/// From the next request on each of them is denied. In production one confirmation covers all. What cannot be revoked does
+/// not keep the others from being revoked; at the end everything is read again, and what still lets an agent spend is
+/// named. It is safe to repeat: an agent that is stopped stays so.
 ///
 /// A token of a payment that was allowed before stays valid until it expires, five minutes after it was signed. In observe
 /// mode nothing is blocked, and a warning says so. To let an agent spend again, write a mandate for it.
