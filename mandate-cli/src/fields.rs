@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::exit::{Exit, Failure};
+use crate::members;
 
 type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
@@ -37,178 +38,27 @@ pub(crate) fn items<'a>(json: &'a str, path: &str) -> Option<Vec<&'a str>> {
     Some(items.into_iter().map(RawValue::get).collect())
 }
 
-/// The members, by the first name of their paths, that some objects have and others of the same kind lack.
-const OPTIONAL: [&str; 54] = [
-    "agent",
-    "arbiter",
-    "before",
-    "change",
-    "claims",
-    "compared",
-    "continues",
-    "current",
-    "data",
-    "decision",
-    "deliveries",
-    "denials",
-    "environment",
-    "error",
-    "escrow",
-    "event",
-    "file",
-    "finding",
-    "first",
-    "governed_until",
-    "governing",
-    "id",
-    "incomplete_since",
-    "inconsistent",
-    "issuer",
-    "last_30_days",
-    "limits",
-    "line",
-    "mandate",
-    "mode",
-    "month",
-    "name",
-    "next",
-    "next_cursor",
-    "not_compared",
-    "per_month",
-    "pinned_at",
-    "reason",
-    "remaining",
-    "replaced_by",
-    "review",
-    "review_above",
-    "revoked_after",
-    "revoked_at",
-    "rows",
-    "settlement",
-    "sha256",
-    "status",
-    "summary",
-    "supersedes",
-    "terms",
-    "type",
-    "verdict_token",
-    "webhook",
-];
-
-/// The members of the service's objects.
-const OF_SERVICE: [&str; 98] = [
-    "action",
-    "agent",
-    "agent_key",
-    "allow",
-    "amount",
-    "arbiter",
-    "at",
-    "attempts",
-    "basis",
-    "buyer",
-    "categories",
-    "category",
-    "code",
-    "condition",
-    "contract",
-    "created_at",
-    "currency",
-    "data",
-    "decided_at",
-    "decision",
-    "deliveries",
-    "denials",
-    "deny_category",
-    "deny_expired",
-    "deny_limit",
-    "deny_no_mandate",
-    "deny_revoked",
-    "deny_velocity",
-    "disputed",
-    "error",
-    "escrow",
-    "event",
-    "events",
-    "exp",
-    "expires",
-    "expires_at",
-    "export",
-    "format",
-    "governed_until",
-    "governs_from",
-    "has_more",
-    "history",
-    "iat",
-    "id",
-    "incomplete_since",
-    "instruction",
-    "iss",
-    "jti",
-    "keys",
-    "limits",
-    "mandate",
-    "message",
-    "mode",
-    "month",
-    "name",
-    "next_attempt_at",
-    "next_cursor",
-    "nonce",
-    "note",
-    "per_month",
-    "per_transaction",
-    "policy_version",
-    "principal",
-    "reason",
-    "recent_requests",
-    "recipient",
-    "refund_after",
-    "remaining",
-    "replaced_by",
-    "request",
-    "request_id",
-    "requests",
-    "required_above",
-    "resolved_after",
-    "resolved_at",
-    "review",
-    "review_above",
-    "revoked_after",
-    "revoked_at",
-    "rows",
-    "seller",
-    "sequence",
-    "settlement",
-    "sha256",
-    "since",
-    "spent",
-    "state",
-    "status",
-    "supersedes",
-    "to",
-    "type",
-    "until",
-    "url",
-    "verdict",
-    "verdict_token",
-    "verdicts",
-    "waits_for",
-    "webhook",
-];
-
-/// Refuses the name of a field that no object of the service has: before anything is sent that changes something.
-pub(crate) fn must_be_of_service(paths: &[String]) -> Result<(), Failure> {
-    must_be_among(paths, &OF_SERVICE)
+/// Refuses the name of a field that is not among those that a document may have, or below them.
+pub(crate) fn must_be_among(paths: &[String], known: &[&str]) -> Result<(), Failure> {
+    let Some(path) = paths.iter().find(|path| !path.is_empty() && !is_known(path, known)) else {
+        return Ok(());
+    };
+    let parent = path.rsplit_once('.').filter(|(parent, _)| is_known(parent, known));
+    let fields = match parent.and_then(|(parent, _)| Some((parent, members::within(parent)?))) {
+        Some((parent, names)) => {
+            names.iter().map(|name| format!("{parent}.{name}")).collect::<Vec<_>>().join(", ")
+        }
+        None => known.join(", "),
+    };
+    Err(no_field(path).note("fields", fields))
 }
 
-/// Refuses the name of a field that is not among those that a document may have.
-pub(crate) fn must_be_among(paths: &[String], known: &[&str]) -> Result<(), Failure> {
-    let head = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
-    let unknown = paths.iter().find(|path| !path.is_empty() && !known.contains(&head(path).as_str()));
-    match unknown {
-        None => Ok(()),
-        Some(path) => Err(no_field(path).note("fields", known.join(", "))),
+fn is_known(path: &str, known: &[&str]) -> bool {
+    match path.rsplit_once('.') {
+        None => known.contains(&path),
+        Some((parent, name)) => {
+            members::within(parent).is_some_and(|names| names.contains(&name)) && is_known(parent, known)
+        }
     }
 }
 
@@ -226,11 +76,23 @@ pub(crate) fn siblings(json: &str, path: &str) -> Vec<String> {
     }
 }
 
-/// The first of `paths` that is in none of `objects`, and is not optional.
+/// The first of `paths` that none of `objects` has or may have.
 pub(crate) fn unknown<'a>(objects: &[&str], paths: &'a [String]) -> Option<&'a str> {
-    let is_there = |path: &str| objects.iter().any(|json| has(json, path));
-    let is_optional = |path: &str| OPTIONAL.iter().any(|name| path.split('.').next() == Some(name));
-    paths.iter().map(String::as_str).find(|path| !is_there(path) && !is_optional(path))
+    paths.iter().map(String::as_str).find(|path| !may_have(objects, path))
+}
+
+/// Whether one of `objects` has a member at `path`, or objects of its kind may have one there.
+fn may_have(objects: &[&str], path: &str) -> bool {
+    if objects.iter().any(|json| has(json, path)) {
+        return true;
+    }
+    let Some((parent, name)) = path.rsplit_once('.') else { return members::OPTIONAL.contains(&path) };
+    may_have(objects, parent)
+        && match members::within(parent) {
+            Some(names) => names.contains(&name),
+            // What is absent from all may be an object with this member.
+            None => objects.iter().all(|json| at(json, parent).is_none()),
+        }
 }
 
 /// Whether there is a member at `path`, `null` or not.
@@ -289,36 +151,26 @@ mod tests {
         assert_eq!(named(&["jti", "request.amount", "none", "review.id", "verdict_token"]), None);
         assert_eq!(named(&["jti", "nosuch"]).as_deref(), Some("nosuch"));
         assert_eq!(named(&["request.nosuch"]).as_deref(), Some("request.nosuch"));
-    }
-
-    #[test]
-    fn the_service_s_fields_are_those_of_its_reference() {
-        let reference = include_str!("../../docs/openapi.yaml");
-        let mut named = std::collections::BTreeSet::new();
-        let mut depth = None;
-        for line in reference.lines() {
-            let indent = line.chars().take_while(|c| *c == ' ').count();
-            if depth.is_some_and(|depth| indent <= depth) {
-                depth = None;
-            }
-            match (depth, line.trim_end().strip_suffix(':')) {
-                (None, Some(name)) if name.trim() == "properties" => depth = Some(indent),
-                (Some(depth), Some(name)) if indent == depth + 2 => {
-                    named.insert(name.trim());
-                }
-                _ => {}
-            }
+        // Below what is absent from these, and below what is no object.
+        for path in ["review.nosuch", "limits.amount", "denials.nosuch", "jti.more"] {
+            assert_eq!(named(&[path]).as_deref(), Some(path));
         }
-        assert_eq!(named.into_iter().collect::<Vec<_>>(), OF_SERVICE);
+        assert_eq!(named(&["limits.per_month", "summary.findings"]), None);
     }
 
     #[test]
     fn names_are_told_where_they_were_looked_for() {
         assert_eq!(siblings(DECISION, "request.nosuch"), ["request.agent", "request.amount"]);
         assert_eq!(siblings(DECISION, "no.such").len(), 4);
-        assert!(must_be_of_service(&["request.nosuch".to_owned()]).is_ok());
-        let refused = must_be_of_service(&["nosuch".to_owned()]).unwrap_err();
-        assert!(refused.render().contains("there is no field `nosuch`"));
+        let refused = |path: &str| {
+            let found = must_be_among(&[path.to_owned()], &members::MANDATE);
+            found.err().map(|failure| failure.render()).unwrap_or_default()
+        };
+        assert!(refused("nosuch").contains("there is no field `nosuch`"));
+        assert!(refused("nosuch").contains("review_above"));
+        assert!(refused("limits.nosuch").contains("limits.per_month"));
+        assert!(refused("id.nosuch").contains("there is no field `id.nosuch`"));
+        assert_eq!(refused("limits.per_month"), "");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod input;
 mod jq;
 mod key_set;
 mod lines;
+mod members;
 mod mistake;
 mod named;
 mod nonce_store;

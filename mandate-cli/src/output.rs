@@ -17,6 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::{Format, Global};
 use crate::jq::Filter;
+use crate::members;
 use crate::pager::Pages;
 use crate::style::{CAUTION, printable, style_of};
 use crate::table::{Field, Look, Tabular, width};
@@ -33,6 +34,8 @@ pub(crate) struct Output {
     is_chosen: bool,
     /// The fields to print. Empty: all.
     fields: Vec<String>,
+    /// Whether their names were checked before anything was done.
+    is_checked: bool,
     filter: Option<Filter>,
     /// The columns of CSV.
     columns: Vec<Column>,
@@ -67,6 +70,7 @@ impl Output {
             format,
             is_chosen,
             fields,
+            is_checked: false,
             filter,
             columns: Vec::new(),
             look: Look::new(global.time),
@@ -208,7 +212,12 @@ impl Output {
     /// Refuses the name of a field that none of these objects has or may have; without an object, one that none of the service
     /// has.
     pub(crate) fn must_have_fields(&self, objects: &[&str]) -> Result<(), Failure> {
-        let Some(first) = objects.first() else { return fields::must_be_of_service(&self.fields) };
+        if self.is_checked {
+            return Ok(());
+        }
+        let Some(first) = objects.first() else {
+            return fields::must_be_among(&self.fields, &members::OF_SERVICE);
+        };
         match fields::unknown(objects, &self.fields) {
             None => Ok(()),
             Some(name) => {
@@ -217,8 +226,9 @@ impl Output {
         }
     }
 
-    /// Refuses the name of a field that is not among these: before a command does what cannot be repeated.
-    pub(crate) fn must_be_among(&self, known: &[&str]) -> Result<(), Failure> {
+    /// Refuses the name of a field that is not among these: before a command makes a change, after which it is too late.
+    pub(crate) fn must_be_among(&mut self, known: &[&str]) -> Result<(), Failure> {
+        self.is_checked = true;
         fields::must_be_among(&self.fields, known)
     }
 

@@ -12,6 +12,7 @@ use crate::client::{Call, Client};
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
+use crate::members;
 use crate::output::Output;
 use crate::service::Change;
 use crate::style::{BOLD, printable};
@@ -77,8 +78,12 @@ fn field(text: &str) -> Result<(String, String), &'static str> {
 
 impl Api {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let client = Client::for_change(&self.change, global, None)?;
         let reads = self.method == Method::GET;
+        let client = if reads {
+            Client::new(&self.change.service, global, None)?
+        } else {
+            Client::for_change(&self.change, global, None, &members::OF_SERVICE, output)?
+        };
         if !reads {
             client.confirm(&format!("{} {}", self.method, self.path))?;
         }

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
+use crate::members;
 use crate::output::{Output, note, warn};
 use crate::service::Change;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
@@ -86,7 +87,8 @@ struct Body<'a> {
 
 impl Authorize {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let client = Client::for_change(&self.change, global, Some(KeyClass::Agent))?;
+        let client =
+            Client::for_change(&self.change, global, Some(KeyClass::Agent), &members::AUTHORIZATION, output)?;
         client.confirm(&format!("spend {} {} at {}", self.amount, self.currency, self.to))?;
         let answer = client.post("/authorizations", Some(&body(self)?))?;
         let waits =

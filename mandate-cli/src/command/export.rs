@@ -11,6 +11,7 @@ use super::decision::word;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::members;
 use crate::named::completed;
 use crate::output::Output;
 use crate::resource::{Resource, given};
@@ -93,7 +94,13 @@ impl Export {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Create { form, verdict, agent, since, until, change } => {
-                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let client = Client::for_change(
+                    change,
+                    global,
+                    Some(KeyClass::Organization),
+                    &members::EXPORT,
+                    output,
+                )?;
                 let body: serde_json::Map<String, serde_json::Value> = given(vec![
                     ("format", Some(word(form))),
                     ("verdict", verdict.as_ref().map(ToString::to_string)),

@@ -124,6 +124,9 @@ struct Identity {
     mode: Option<String>,
 }
 
+/// Its members.
+const MEMBERS: [&str; 8] = ["name", "current", "base_url", "issuer", "environment", "class", "agent", "mode"];
+
 const IDENTITY: Resource = Resource {
     path: "",
     class: None,
@@ -184,6 +187,7 @@ impl Identity {
 
 impl Login {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        output.must_be_among(&MEMBERS)?;
         let base = self.address()?;
         let key = self.key()?;
         let (lock, mut profiles) = Profiles::for_change()?;
@@ -275,6 +279,7 @@ impl Whoami {
 
 impl Switch {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        output.must_be_among(&MEMBERS)?;
         let (lock, mut profiles) = Profiles::for_change()?;
         let profile = profiles.named(&self.name)?;
         let identity =
@@ -287,6 +292,7 @@ impl Switch {
 
 impl Logout {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        output.must_be_among(&MEMBERS)?;
         let (lock, mut profiles) = Profiles::for_change()?;
         let asked = self.name.as_deref().or(global.profile.as_deref());
         let Some(name) = profiles.chosen(asked)? else {

@@ -37,6 +37,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        output.must_be_among(&["event", "type", "status"])?;
         let forward = Forward::new(self.forward_to.clone())?;
         let mut lines = Lines::open(&self.file, "the recording")?;
         let mut exit = Exit::Success;

@@ -109,6 +109,7 @@ struct SandboxClient {
 
 impl Trigger {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        output.must_be_among(&TRIGGERED.lines.iter().map(|line| line.path).collect::<Vec<_>>())?;
         let access = Access::find(&self.service, global, Some(KeyClass::Organization))?;
         if access.is_live() {
             return Err(Failure::new(

@@ -10,6 +10,7 @@ use super::event::EVENTS;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::members;
 use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
@@ -106,7 +107,7 @@ impl Webhook {
         let class = Some(KeyClass::Organization);
         match self {
             Self::Create { url, events, all_events, change } => {
-                let client = Client::for_change(change, global, class)?;
+                let client = Client::for_change(change, global, class, &members::WEBHOOK, output)?;
                 let events = if *all_events { &EventKind::ALL[..] } else { events };
                 let events: Vec<String> = events.iter().map(ToString::to_string).collect();
                 client.confirm(&format!("send {} to {url}", events.join(", ")))?;
@@ -116,6 +117,7 @@ impl Webhook {
             Self::List(list) => list.run(&WEBHOOKS, Vec::new(), global, output),
             Self::Show { id, service } => WEBHOOKS.get(service, id.as_ref(), global, output),
             Self::Delete { id, service } => {
+                output.must_be_among(&["webhook", "status"])?;
                 let client = Client::new(service, global, class)?;
                 let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("delete {id}"))?;
@@ -123,7 +125,7 @@ impl Webhook {
                 WEBHOOKS.show(&json!({"webhook": id.to_string(), "status": "deleted"}).to_string(), output)
             }
             Self::Ping { id, change } => {
-                let client = Client::for_change(change, global, class)?;
+                let client = Client::for_change(change, global, class, &members::EVENT, output)?;
                 let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("send a ping to {id}"))?;
                 EVENTS.change(&client, &format!("/webhooks/{id}/ping"), None, output)

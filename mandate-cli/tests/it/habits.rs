@@ -107,6 +107,41 @@ fn output_that_is_lost_is_a_failure() {
 }
 
 #[test]
+fn a_misspelt_field_is_refused_before_anything_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = crate::issuer::jwks_file(folder.path());
+    let (mandate_id, review) = ("mnd_00000000000000000000000001", "rev_00000000000000000000000001");
+    let nowhere = "http://127.0.0.1:9";
+    for (args, field) in [
+        (&["apply", "plan.json"][..], "nosuch"),
+        (&["plan", ".", "--out", "plan.json"], "nosuch"),
+        (&["trigger", "ping"], "nosuch"),
+        (&["login", "--base-url", "http://127.0.0.1:9/v1"], "nosuch"),
+        (&["switch", "live"], "nosuch"),
+        (&["logout"], "nosuch"),
+        (&["jwks", "pin", crate::issuer::ISSUER, "--jwks", &jwks, "--trust-on-first-use"], "nosuch"),
+        (&["export", "download", "exp_00000000000000000000000001"], "nosuch"),
+        (&["webhook", "delete", "whk_00000000000000000000000001"], "url"),
+        (&["replay", "-", "--forward-to", nowhere], "nosuch"),
+        (&["listen", "--register", "--issuer", nowhere], "nosuch"),
+        (&["agent", "create", "buyer"], "verdict"),
+        (&["mandate", "revoke", mandate_id], "limits.nosuch"),
+        (&["mandate", "revoke", mandate_id], "id.nosuch"),
+        (&["review", "deny", review], "review.nosuch"),
+        (&["api", "post", "/agents", "-f", "name=a"], "request.nosuch"),
+    ] {
+        let mut command = mandate(args);
+        command.env("MANDATE_BASE_URL", "http://127.0.0.1:9/v1");
+        command.env("MANDATE_ORGANIZATION_KEY", crate::harness::organization_key());
+        command.env("MANDATE_CONFIG_DIR", folder.path().join("config"));
+        let ran = Ran::from(command.arg(format!("--json={field}")).output().unwrap()).code(2);
+        let ran = ran.says(&format!("there is no field `{field}`")).says("  fields ");
+        assert_eq!(ran.out, "", "{args:?}");
+    }
+    assert!(!folder.path().join("config").exists(), "no key was pinned, and no profile kept");
+}
+
+#[test]
 fn a_field_without_its_equals_sign_gets_a_tip() {
     for args in [
         &["decision", "list", "--json", "id"][..],

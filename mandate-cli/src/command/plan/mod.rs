@@ -67,6 +67,7 @@ impl Plan {
         if self.decisions == Some(Source::Stdin) && self.service.key_file == Some(Source::Stdin) {
             return Err(super::both_from_standard_input("the export", "the key"));
         }
+        output.must_be_among(&steps::MEMBERS)?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let plan = planned(&client, &self.directory, self.revoke_missing, self.decisions.as_ref())?;
         if let Some(path) = &self.out {

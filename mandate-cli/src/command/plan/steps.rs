@@ -19,6 +19,9 @@ use crate::governed::Governing;
 /// The form of plans. Another form is another hash.
 const VERSION: u32 = 1;
 
+/// The members of a plan.
+pub(super) const MEMBERS: [&str; 6] = ["version", "hash", "address", "environment", "made_at", "steps"];
+
 /// What is done for an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,0 +1,352 @@
+//! The names of the members that objects have, for `--json=fields`: a name that is not among them is misspelt.
+
+/// The members that some objects have and others of the same kind lack.
+pub(crate) const OPTIONAL: [&str; 54] = [
+    "agent",
+    "arbiter",
+    "before",
+    "change",
+    "claims",
+    "compared",
+    "continues",
+    "current",
+    "data",
+    "decision",
+    "deliveries",
+    "denials",
+    "environment",
+    "error",
+    "escrow",
+    "event",
+    "file",
+    "finding",
+    "first",
+    "governed_until",
+    "governing",
+    "id",
+    "incomplete_since",
+    "inconsistent",
+    "issuer",
+    "last_30_days",
+    "limits",
+    "line",
+    "mandate",
+    "mode",
+    "month",
+    "name",
+    "next",
+    "next_cursor",
+    "not_compared",
+    "per_month",
+    "pinned_at",
+    "reason",
+    "remaining",
+    "replaced_by",
+    "review",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "rows",
+    "settlement",
+    "sha256",
+    "status",
+    "summary",
+    "supersedes",
+    "terms",
+    "type",
+    "verdict_token",
+    "webhook",
+];
+
+/// The members of the service's objects.
+pub(crate) const OF_SERVICE: [&str; 98] = [
+    "action",
+    "agent",
+    "agent_key",
+    "allow",
+    "amount",
+    "arbiter",
+    "at",
+    "attempts",
+    "basis",
+    "buyer",
+    "categories",
+    "category",
+    "code",
+    "condition",
+    "contract",
+    "created_at",
+    "currency",
+    "data",
+    "decided_at",
+    "decision",
+    "deliveries",
+    "denials",
+    "deny_category",
+    "deny_expired",
+    "deny_limit",
+    "deny_no_mandate",
+    "deny_revoked",
+    "deny_velocity",
+    "disputed",
+    "error",
+    "escrow",
+    "event",
+    "events",
+    "exp",
+    "expires",
+    "expires_at",
+    "export",
+    "format",
+    "governed_until",
+    "governs_from",
+    "has_more",
+    "history",
+    "iat",
+    "id",
+    "incomplete_since",
+    "instruction",
+    "iss",
+    "jti",
+    "keys",
+    "limits",
+    "mandate",
+    "message",
+    "mode",
+    "month",
+    "name",
+    "next_attempt_at",
+    "next_cursor",
+    "nonce",
+    "note",
+    "per_month",
+    "per_transaction",
+    "policy_version",
+    "principal",
+    "reason",
+    "recent_requests",
+    "recipient",
+    "refund_after",
+    "remaining",
+    "replaced_by",
+    "request",
+    "request_id",
+    "requests",
+    "required_above",
+    "resolved_after",
+    "resolved_at",
+    "review",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "rows",
+    "seller",
+    "sequence",
+    "settlement",
+    "sha256",
+    "since",
+    "spent",
+    "state",
+    "status",
+    "supersedes",
+    "to",
+    "type",
+    "until",
+    "url",
+    "verdict",
+    "verdict_token",
+    "verdicts",
+    "waits_for",
+    "webhook",
+];
+
+/// Of an agent that was registered.
+pub(crate) const AGENT: [&str; 4] = ["agent_key", "created_at", "id", "name"];
+
+/// Of the answer to a request for an authorization.
+pub(crate) const AUTHORIZATION: [&str; 7] =
+    ["decision", "mode", "reason", "review", "supersedes", "verdict", "verdict_token"];
+
+/// Of a decision.
+pub(crate) const DECISION: [&str; 18] = [
+    "basis",
+    "decided_at",
+    "denials",
+    "exp",
+    "iat",
+    "iss",
+    "jti",
+    "mandate",
+    "mode",
+    "nonce",
+    "policy_version",
+    "reason",
+    "request",
+    "review",
+    "sequence",
+    "supersedes",
+    "verdict",
+    "verdict_token",
+];
+
+/// Of the enforcement mode.
+pub(crate) const ENFORCEMENT: [&str; 2] = ["mode", "since"];
+
+/// Of an escrow.
+pub(crate) const ESCROW: [&str; 15] = [
+    "amount",
+    "arbiter",
+    "buyer",
+    "condition",
+    "contract",
+    "created_at",
+    "currency",
+    "decision",
+    "disputed",
+    "escrow",
+    "history",
+    "refund_after",
+    "seller",
+    "settlement",
+    "state",
+];
+
+/// Of an event.
+pub(crate) const EVENT: [&str; 5] = ["created_at", "data", "deliveries", "event", "type"];
+
+/// Of an export.
+pub(crate) const EXPORT: [&str; 8] =
+    ["created_at", "expires_at", "export", "format", "incomplete_since", "rows", "sha256", "status"];
+
+/// Of a mandate.
+pub(crate) const MANDATE: [&str; 15] = [
+    "agent",
+    "categories",
+    "created_at",
+    "escrow",
+    "expires",
+    "governed_until",
+    "governs_from",
+    "id",
+    "limits",
+    "principal",
+    "replaced_by",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "status",
+];
+
+/// Of a webhook.
+pub(crate) const WEBHOOK: [&str; 5] = ["created_at", "events", "status", "url", "webhook"];
+
+/// The members of objects within others, by the names of these objects. The data of an event and the claims of a token are
+/// objects of any kind.
+const WITHIN: [(&str, &[&str]); 10] = [
+    ("basis", &["recent_requests", "spent"]),
+    ("claims", &OF_SERVICE),
+    ("data", &OF_SERVICE),
+    ("error", &["check", "code", "exit_code", "message", "request_id"]),
+    ("escrow", &["required_above"]),
+    ("limits", &["currency", "per_month", "per_transaction"]),
+    ("request", &["agent", "amount", "category", "currency", "recipient"]),
+    (
+        "review",
+        &["decision", "expires_at", "id", "reason", "resolved_after", "resolved_at", "status", "waits_for"],
+    ),
+    ("settlement", &["action", "instruction", "reason", "status"]),
+    (
+        "verdicts",
+        &[
+            "allow",
+            "deny_category",
+            "deny_expired",
+            "deny_limit",
+            "deny_no_mandate",
+            "deny_revoked",
+            "deny_velocity",
+            "review",
+        ],
+    ),
+];
+
+/// The members of the object at `path`, if it is one of those.
+pub(crate) fn within(path: &str) -> Option<&'static [&'static str]> {
+    let name = path.rsplit('.').next()?;
+    WITHIN.iter().find(|(object, _)| *object == name).map(|(_, names)| *names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFERENCE: &str = include_str!("../../docs/openapi.yaml");
+
+    #[test]
+    fn the_service_s_fields_are_those_of_its_reference() {
+        let reference = REFERENCE;
+        let mut named = std::collections::BTreeSet::new();
+        let mut depth = None;
+        for line in reference.lines() {
+            let indent = line.chars().take_while(|c| *c == ' ').count();
+            if depth.is_some_and(|depth| indent <= depth) {
+                depth = None;
+            }
+            match (depth, line.trim_end().strip_suffix(':')) {
+                (None, Some(name)) if name.trim() == "properties" => depth = Some(indent),
+                (Some(depth), Some(name)) if indent == depth + 2 => {
+                    named.insert(name.trim());
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(named.into_iter().collect::<Vec<_>>(), OF_SERVICE);
+    }
+
+    /// The members of a schema of the reference.
+    fn of_schema(name: &str) -> Vec<&'static str> {
+        let (_, schema) = REFERENCE.split_once(&format!("\n    {name}:\n")).unwrap();
+        let lines = schema.lines().take_while(|line| line.starts_with("      "));
+        let properties = lines.skip_while(|line| *line != "      properties:").skip(1);
+        let mut names: Vec<_> = properties
+            .take_while(|line| line.starts_with("        "))
+            .filter(|line| !line.starts_with("         "))
+            .map(|line| line.trim().trim_end_matches(':'))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn each_kind_of_object_has_the_members_of_its_schema() {
+        let kinds: [(&str, &[&str]); 9] = [
+            ("RegisteredAgent", &AGENT),
+            ("Authorization", &AUTHORIZATION),
+            ("Decision", &DECISION),
+            ("Enforcement", &ENFORCEMENT),
+            ("Escrow", &ESCROW),
+            ("Event", &EVENT),
+            ("Export", &EXPORT),
+            ("Mandate", &MANDATE),
+            ("Webhook", &WEBHOOK),
+        ];
+        let within = [
+            ("Basis", "basis"),
+            ("EscrowTerms", "escrow"),
+            ("Limits", "limits"),
+            ("Request", "request"),
+            ("Review", "review"),
+            ("Settlement", "settlement"),
+            ("VerdictCounts", "verdicts"),
+        ];
+        for (schema, members) in
+            kinds.into_iter().chain(within.map(|(schema, name)| (schema, within_of(name))))
+        {
+            assert_eq!(of_schema(schema), members, "{schema}");
+        }
+    }
+
+    fn within_of(name: &str) -> &'static [&'static str] {
+        super::within(name).unwrap()
+    }
+}
