@@ -20,7 +20,7 @@ use crate::global::Global;
 use crate::output::note;
 use crate::prompt;
 use crate::service::Service;
-use crate::table::{Field, Look, Tabular, agent, id, seconds, state, text, time, whole};
+use crate::table::{Field, Look, Tabular, agent, id, recipient, seconds, state, text, time, whole};
 
 /// The characters of an id after its prefix.
 const ID_CHARS: usize = 26;
@@ -83,15 +83,15 @@ macro_rules! named {
 
 named! {
     DecisionId, "dec_": "decision" at "/decisions" by "jti", "jti", [], [
-        id("", "jti"), state("", "verdict"), whole("", "request.amount request.currency"), agent("", "request.agent"),
-        text("", "request.recipient"), seconds("", "iat"),
+        id("", "jti").spare(1), state("", "verdict"), whole("", "request.amount request.currency"),
+        agent("", "request.agent"), recipient("", "request.recipient"), seconds("", "iat"),
     ];
     ReviewId, "rev_": "review" at "/decisions" by "jti", "review.id", [("review", "pending")], [
-        id("", "review.id"), whole("", "request.amount request.currency"), agent("", "request.agent"),
-        text("", "request.recipient"), text("", "request.category"), time("", "review.expires_at"),
+        id("", "review.id").spare(2), whole("", "request.amount request.currency"), agent("", "request.agent"),
+        recipient("", "request.recipient"), text("", "request.category").spare(1), time("", "review.expires_at"),
     ];
     MandateId, "mnd_": "mandate" at "/mandates" by "id", "id", [], [
-        id("", "id"), state("", "status"), agent("", "agent"), whole("", "limits.per_transaction limits.currency"),
+        id("", "id").spare(1), state("", "status"), agent("", "agent"), whole("", "limits.per_transaction limits.currency"),
         whole("", "expires"),
     ];
     EventId, "evt_": "event" at "/events" by "event", "event", [], [
@@ -101,7 +101,8 @@ named! {
         id("", "webhook"), state("", "status"), text("", "url"),
     ];
     EscrowId, "esc_": "escrow" at "/escrows" by "escrow", "escrow", [], [
-        id("", "escrow"), state("", "state"), whole("", "amount currency"), agent("", "buyer"), text("", "seller"),
+        id("", "escrow").spare(1), state("", "state"), whole("", "amount currency"), agent("", "buyer"),
+        recipient("", "seller"),
     ];
 }
 

@@ -19,12 +19,12 @@ pub(crate) const NO_LIMIT: &str = "no limit";
 pub(crate) const NONE: &str = "none";
 /// The narrowest column of running text, unless its content is narrower. Otherwise columns are hidden.
 const MIN_WIDTH: u16 = 8;
-/// The narrowest column of recipients, who are named by their kind first: `vendor:acme`.
-pub(crate) const RECIPIENT_WIDTH: u16 = 11;
+/// The narrowest column of those who pay or are paid: other columns are hidden before names are cut shorter.
+const NAME_WIDTH: u16 = 10;
 /// The narrowest column of verdicts, which still tells a denial from a payment: `deny_l…`.
 pub(crate) const VERDICT_WIDTH: u16 = 7;
-/// What comes before an agent's name in its id.
-const AGENT_PREFIX: &str = "agt_";
+/// What comes before the name of an agent and of a recipient.
+const KINDS: [&str; 2] = ["agt_", "vendor:"];
 /// The fewest characters of an id's first part: its prefix, and its millisecond.
 const SHORT_ID: usize = 14;
 /// The columns of a terminal that does not say.
@@ -59,8 +59,8 @@ pub(crate) enum Kind {
     Whole,
     /// An id. In tables for people, only its first characters are shown.
     Id,
-    /// An agent's id. In tables for people, only the name is shown, which may be shortened.
-    Agent,
+    /// An agent's id, or a recipient. In tables for people, only the name is shown, which may be shortened.
+    Name,
     /// Seconds since the epoch.
     Seconds,
     /// An instant, RFC 3339.
@@ -88,7 +88,12 @@ pub(crate) const fn id(label: &'static str, path: &'static str) -> Field {
 
 /// An agent.
 pub(crate) const fn agent(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Agent, absent: None, spare: 0, least: MIN_WIDTH }
+    Field { label, path, kind: Kind::Name, absent: None, spare: 0, least: NAME_WIDTH }
+}
+
+/// A recipient.
+pub(crate) const fn recipient(label: &'static str, path: &'static str) -> Field {
+    agent(label, path)
 }
 
 /// An instant.
@@ -129,7 +134,7 @@ impl Field {
 
     /// Whether it may be shortened: texts, and states that say how far.
     fn is_text(&self) -> bool {
-        matches!(self.kind, Kind::Text | Kind::Agent) || (self.kind == Kind::State && self.least < MIN_WIDTH)
+        matches!(self.kind, Kind::Text | Kind::Name) || (self.kind == Kind::State && self.least < MIN_WIDTH)
     }
 
     /// Whether it is a word with a colour.
@@ -160,11 +165,15 @@ impl Field {
             Kind::Time => at(|text| Timestamp::parse(text).ok()),
             _ => None,
         };
-        let value = told.or_else(|| self.value(json)).unwrap_or_else(|| ABSENT.to_owned());
-        match value.strip_prefix(AGENT_PREFIX) {
-            Some(name) if self.kind == Kind::Agent && look.width.is_some() => name.to_owned(),
-            _ => value,
-        }
+        let value = if look.width.is_some() { self.name(json) } else { self.value(json) };
+        told.or(value).unwrap_or_else(|| ABSENT.to_owned())
+    }
+
+    /// The value; of an agent and of a recipient only the name, without its kind.
+    pub(crate) fn name(&self, json: &str) -> Option<String> {
+        let value = self.value(json)?;
+        let kind = KINDS.iter().filter(|_| self.kind == Kind::Name).find(|kind| value.starts_with(**kind));
+        Some(kind.and_then(|kind| value.strip_prefix(kind)).map_or_else(|| value.clone(), str::to_owned))
     }
 }
 
@@ -183,6 +192,12 @@ impl Look {
         let width = width();
         let is_relative = times.map_or(width.is_some(), |times| times == Times::Relative);
         Self { width, now: is_relative.then(now) }
+    }
+
+    /// On a terminal of so many columns.
+    #[cfg(test)]
+    pub(crate) fn of_width(width: u16) -> Self {
+        Self { width: Some(width), now: Some(now()) }
     }
 
     /// On the terminal of a question that takes `mark` columns itself.
@@ -413,6 +428,8 @@ mod tests {
         let seen = |field: Field, json: &str| field.seen(json, terminal);
         assert_eq!(seen(agent("AGENT", "a"), r#"{"a":"agt_buyer"}"#), "buyer");
         assert_eq!(agent("AGENT", "a").seen(r#"{"a":"agt_buyer"}"#, Look::default()), "agt_buyer");
+        assert_eq!(seen(recipient("TO", "a"), r#"{"a":"vendor:acme"}"#), "acme");
+        assert_eq!(recipient("TO", "a").value(r#"{"a":"vendor:acme"}"#).as_deref(), Some("vendor:acme"));
         assert_eq!(seen(seconds("AT", "at"), r#"{"at":0}"#), "2 min ago");
         assert_eq!(seen(time("AT", "at"), r#"{"at":"1970-01-01T00:03:00.000Z"}"#), "in 1 min");
         let mut whole = Tabular::new(&COLUMNS, Look::default());

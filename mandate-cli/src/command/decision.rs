@@ -12,7 +12,7 @@ use crate::named::{Given, completed, given};
 use crate::output::Output;
 use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
-use crate::table::{RECIPIENT_WIDTH, VERDICT_WIDTH, agent, id, seconds, state, text, whole};
+use crate::table::{VERDICT_WIDTH, agent, id, recipient, seconds, state, text, whole};
 use crate::tail::Following;
 use crate::value::{agent as agent_id, moment};
 
@@ -26,7 +26,7 @@ pub(super) const DECISIONS: Resource = Resource {
         state("VERDICT", "verdict").least(VERDICT_WIDTH),
         whole("AMOUNT", "request.amount request.currency"),
         agent("AGENT", "request.agent"),
-        text("RECIPIENT", "request.recipient").least(RECIPIENT_WIDTH),
+        recipient("RECIPIENT", "request.recipient"),
         text("CATEGORY", "request.category").spare(1),
         seconds("MADE", "iat"),
     ],
@@ -254,6 +254,26 @@ impl Decision {
                 let client = Client::new(service, global, DECISIONS.class)?;
                 tail.run(&client, &DECISIONS, filters.given(), ("verdict", &filters.verdicts()), output)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+    use crate::table::{Look, Tabular};
+
+    #[test]
+    fn who_pays_whom_is_not_cut_for_what_is_less_needed() {
+        let row = r#"{"jti":"dec_01hf7yat000000000000000007","verdict":"deny_velocity","iat":1700000000,"request":
+            {"amount":1234.56,"currency":"USD","agent":"agt_purchaser","recipient":"vendor:openrouter","category":"cloud.compute"}}"#;
+        for width in [60, 80] {
+            let mut table = Tabular::new(DECISIONS.columns, Look::of_width(width));
+            let page = strip_str(&table.page(std::iter::once(row))).to_string();
+            assert!(page.contains("1234.56 USD  purchaser  openrouter  "), "{page}");
+            assert!(page.lines().all(|line| line.chars().count() <= usize::from(width)), "{page}");
         }
     }
 }

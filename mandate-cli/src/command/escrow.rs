@@ -16,7 +16,7 @@ use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
-use crate::table::{RECIPIENT_WIDTH, agent, id, state, text, time, whole};
+use crate::table::{agent, id, recipient, state, text, time, whole};
 use crate::value::{escrow_state, instant};
 
 const ESCROWS: Resource = Resource {
@@ -28,7 +28,7 @@ const ESCROWS: Resource = Resource {
         state("STATE", "state"),
         whole("AMOUNT", "amount currency"),
         agent("BUYER", "buyer"),
-        text("SELLER", "seller").least(RECIPIENT_WIDTH),
+        recipient("SELLER", "seller"),
         time("REFUND AFTER", "refund_after"),
     ],
     lines: &[

@@ -17,7 +17,7 @@ use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::Change;
-use crate::table::{RECIPIENT_WIDTH, agent, id, text, time, whole};
+use crate::table::{agent, id, recipient, text, time, whole};
 
 /// A review is shown as the decision that it belongs to.
 const REVIEWS: Resource = Resource {
@@ -25,11 +25,11 @@ const REVIEWS: Resource = Resource {
     class: Some(KeyClass::Organization),
     id: Some("jti"),
     columns: &[
-        id("REVIEW", "review.id").spare(1),
+        id("REVIEW", "review.id").spare(2),
         whole("AMOUNT", "request.amount request.currency"),
         agent("AGENT", "request.agent"),
-        text("RECIPIENT", "request.recipient").least(RECIPIENT_WIDTH),
-        text("CATEGORY", "request.category"),
+        recipient("RECIPIENT", "request.recipient"),
+        text("CATEGORY", "request.category").spare(1),
         time("EXPIRES", "review.expires_at"),
     ],
     lines: &[],

@@ -24,7 +24,7 @@ fn tables_keep_who_pays_whom_how_much_what_and_when() {
         assert!(ran.out.lines().all(|line| line.chars().count() <= width), "{}", ran.out);
         for (part, label) in [
             ("buyer ", "AGENT"),
-            ("vendor:", "RECIPIENT"),
+            ("acme ", "RECIPIENT"),
             ("900 USD", "AMOUNT"),
             ("software", "CATEGORY"),
             ("deny_l", "VERDICT"),

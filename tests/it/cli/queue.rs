@@ -142,7 +142,7 @@ fn a_person_answers_with_one_key() {
     let mut terminal =
         Terminal::start(&server, organization.client.key(), &["review", "watch", "--refresh", "1"]);
     let shown = terminal.shows(|screen| screen.contains("2 waiting") && screen.contains("per month"));
-    for part in ["300 USD", "400 USD", "agt_buyer -> vendor:acme", "Mandate", "> "] {
+    for part in ["300 USD", "400 USD", "buyer -> acme", "Mandate", "> "] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     assert!(!shown.contains("LIVE"));

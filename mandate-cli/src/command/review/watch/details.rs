@@ -4,7 +4,7 @@ use mandate_core::{Amount, Timestamp, Total};
 
 use super::worker::LATELY;
 use crate::fields;
-use crate::table::{Field, NO_LIMIT, NONE, seconds, text};
+use crate::table::{Field, NO_LIMIT, NONE, recipient as recipient_of, seconds, text};
 use crate::when::{relative, span};
 
 /// The columns of a label.
@@ -32,7 +32,7 @@ const MANDATE: [Field; 7] = [
 /// What is shown of a payment.
 const PAYMENT: [Field; 3] = [
     text("", "request.amount request.currency"),
-    text("", "request.recipient"),
+    recipient_of("", "request.recipient"),
     text("", "request.category"),
 ];
 
@@ -119,7 +119,7 @@ pub(super) fn paid(decision: &str, paid: &[String], now: Timestamp) -> (String, 
     let name = text("", "request.recipient").value(decision).unwrap_or_default();
     let title = format!("Paid among its last {LATELY} decisions: {}, {} to {name}", paid.len(), to_it.len());
     let line = |payment: &String| {
-        let [amount, recipient, category] = PAYMENT.map(|field| field.value(payment).unwrap_or_default());
+        let [amount, recipient, category] = PAYMENT.map(|field| field.name(payment).unwrap_or_default());
         let at = fields::text(payment, "iat").and_then(|at| at.parse().ok()).map(Timestamp::from_seconds);
         let when = at.map(|at| relative(at, now)).unwrap_or_default();
         format!("{amount:>14}  {when:<10}  {recipient}  {category}")

@@ -14,7 +14,7 @@ use super::worker::MOST;
 use super::{Asking, Payment, Queue};
 use crate::environment;
 use crate::style::printable;
-use crate::table::{Field, text};
+use crate::table::{Field, agent, recipient, text};
 use crate::when::span;
 
 /// The height of the details, with their frame.
@@ -31,8 +31,15 @@ const MARK: &str = "> ";
 const CUT: char = '…';
 
 /// The columns of one line of the queue.
-const LINE: [Field; 3] =
-    [text("", "request.amount request.currency"), text("", "request.agent"), text("", "request.recipient")];
+const LINE: [Field; 3] = [
+    text("", "request.amount request.currency"),
+    agent("", "request.agent"),
+    recipient("", "request.recipient"),
+];
+/// What is between the one who pays and the one who is paid.
+const PAYS: &str = " -> ";
+/// The columns of an amount, unless it needs more.
+const AMOUNT_WIDTH: usize = 14;
 
 pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
     let now = environment::now();
@@ -143,10 +150,13 @@ fn waiting(queue: &Queue, frame: &mut Frame<'_>, area: Rect, now: Timestamp) {
 
 /// A line of the queue, with the time that is left at its end.
 fn line(decision: &str, width: usize, now: Timestamp) -> String {
-    let [amount, agent, recipient] = LINE.map(|field| field.value(decision).unwrap_or_default());
+    let [amount, agent, recipient] = LINE.map(|field| field.name(decision).unwrap_or_default());
     let left = left(decision, now).map(|seconds| format!("{:>8}", span(seconds))).unwrap_or_default();
     let width = width.saturating_sub(left.chars().count());
-    let text = fit(&format!("{amount:>16}  {agent} -> {recipient}"), width);
+    let amount = format!("{amount:>AMOUNT_WIDTH$}  ");
+    let room = width.saturating_sub(Span::raw(amount.as_str()).width()).saturating_sub(PAYS.len());
+    let (agent, recipient) = fit_both(&agent, &recipient, room);
+    let text = fit(&format!("{amount}{agent}{PAYS}{recipient}"), width);
     let gap = width.saturating_sub(Span::raw(text.as_str()).width());
     format!("{text}{}{left}", " ".repeat(gap))
 }
@@ -265,6 +275,14 @@ fn fit(text: &str, width: usize) -> String {
     first
 }
 
+/// Two names in `width` columns together. If both do not fit, the longer one is cut, or each to its half.
+fn fit_both(one: &str, other: &str, width: usize) -> (String, String) {
+    let room = width.saturating_sub(Span::raw(other).width()).max(width / 2);
+    let one = fit(one, room);
+    let left = width.saturating_sub(Span::raw(one.as_str()).width());
+    (one, fit(other, left))
+}
+
 const GONE_KEYS: &str = "this review is gone: Esc";
 const KEYS: &str = "a approve  d deny  up/down select  / search  ? help  q quit";
 /// The same, while the selection is too recent to be approved.
@@ -306,6 +324,23 @@ mod tests {
             wrapped("for        abcdefghijkl mn", 20),
             ["for        abcdefghi", "jkl", "           mn"]
         );
+    }
+
+    #[test]
+    fn a_line_of_the_queue_says_who_pays_whom() {
+        let decision = |agent: &str, recipient: &str| {
+            format!(
+                r#"{{"request":{{"amount":300,"currency":"USD","agent":"agt_{agent}","recipient":"vendor:{recipient}"}}}}"#
+            )
+        };
+        let now = Timestamp::from_seconds(0);
+        let shown =
+            |agent: &str, recipient: &str| line(&decision(agent, recipient), 50, now).trim_end().to_owned();
+        assert_eq!(shown("purchaser", "openrouter"), "       300 USD  purchaser -> openrouter");
+        let long = "a-name-that-is-rather-long";
+        assert_eq!(shown(long, "acme"), "       300 USD  a-name-that-is-rather-long -> acme");
+        assert_eq!(shown("buyer", long), "       300 USD  buyer -> a-name-that-is-rather-lo…");
+        assert_eq!(shown(long, long), "       300 USD  a-name-that-is… -> a-name-that-is…");
     }
 
     #[test]
