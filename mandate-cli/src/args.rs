@@ -116,6 +116,21 @@ mod tests {
     }
 
     #[test]
+    fn commands_are_told_from_sentences_by_their_words() {
+        fn names(command: &clap::Command, found: &mut std::collections::BTreeSet<String>) {
+            for below in command.get_subcommands() {
+                found.insert(below.get_name().to_owned());
+                names(below, found);
+            }
+        }
+        let mut found = std::collections::BTreeSet::from(["help".to_owned()]);
+        names(&Args::command(), &mut found);
+        found.remove("reference");
+        let found: Vec<String> = found.into_iter().collect();
+        assert_eq!(found.join(" "), crate::wrap::SUBCOMMANDS);
+    }
+
+    #[test]
     fn every_command_has_examples() {
         fn check(command: &clap::Command) {
             if !command.has_subcommands() && !command.is_hide_set() {

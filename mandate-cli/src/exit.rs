@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::style::{BOLD, ERROR, printable};
+use crate::wrap::{hanging, message_width};
 
 /// The exit code of the process. The numbers are part of the interface: `docs/cli.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,13 +189,34 @@ impl Failure {
         self.answer.as_deref()
     }
 
-    /// Text for standard error, with styles.
+    /// Text for standard error, with styles, wrapped between words on a terminal.
     pub(crate) fn render(&self) -> String {
-        let mut text = format!("{ERROR}error:{ERROR:#} {}\n", printable(&self.message));
+        self.rendered(message_width())
+    }
+
+    fn rendered(&self, width: Option<u16>) -> String {
+        let mut text = hanging(&format!("{ERROR}error:{ERROR:#} "), &printable(&self.message), width) + "\n";
         text.extend(self.excerpt.as_deref());
         for (label, value) in &self.notes {
-            let _ = writeln!(text, "  {BOLD}{label:<LABEL_WIDTH$}{BOLD:#}{}", printable(value));
+            let label = format!("  {BOLD}{label:<LABEL_WIDTH$}{BOLD:#}");
+            let _ = writeln!(text, "{}", hanging(&label, &printable(value), width));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_breaks_between_words_and_keeps_its_command() {
+        let failure = Failure::new(Exit::Usage, "there is no profile of this name, and no other one either")
+            .next("there are live; mandate login NAME makes another");
+        let text = anstream::adapter::strip_str(&failure.rendered(Some(40))).to_string();
+        assert_eq!(
+            text,
+            "error: there is no profile of this name,\n       and no other one either\n  next            there are live;\n                  mandate login NAME\n                  makes another\n"
+        );
     }
 }

@@ -43,9 +43,10 @@ pub(crate) fn line() -> Command {
     let groups = groups(&line);
     let options: Vec<_> =
         line.get_arguments().filter_map(|arg| arg.get_long()).map(|name| format!("--{name}")).collect();
+    let options = format!("Every command has {}; its --help explains them.", options.join(", "));
     let template = format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nEvery command has {}; its --help explains them.{{after-help}}",
-        options.join(", ")
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\n{}{{after-help}}",
+        hanging("", &options, width())
     );
     let topics = TOPICS.map(|(name, _, heading)| {
         let text = section(heading);

@@ -12,9 +12,12 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::input::Source;
 use crate::style::printable;
+use crate::wrap::message_width;
 
 /// The most characters of a line that are shown.
 const SHOWN_CHARS: usize = 100;
+/// The columns before a line, beside those of its number.
+const MARGIN: usize = 5;
 /// How many edits a misspelt name may be away from the one that was meant.
 const MAX_EDITS: usize = 2;
 /// How the refusal of an absent member ends.
@@ -73,7 +76,7 @@ pub(crate) fn located(source: &Source, text: &str, why: &Invalid) -> Located {
         (None, Some(path)) => position(text, path).map(|at| line_and_column(text, at)),
         (None, None) => position(text, why.field()).map(|at| line_and_column(text, at)),
     };
-    let excerpt = place.map(|(line, column)| excerpt(source, text, line, column));
+    let excerpt = place.map(|at| excerpt(source, text, at, message_width()));
     let required = |path: &str| why.field().split('.').nth(path.matches('.').count()).map(str::to_owned);
     let meant = misspelt.as_deref().and_then(required).or_else(|| meant(why));
     Located { message: why.to_string(), excerpt, meant, next: None }
@@ -128,14 +131,16 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count().saturating_add(1), column.saturating_add(1))
 }
 
-/// The line, with its place before it and a caret below it.
-fn excerpt(source: &Source, text: &str, line: usize, column: usize) -> String {
+/// The line, with its place before it and a caret below it, as wide as the terminal.
+fn excerpt(source: &Source, text: &str, (line, column): (usize, usize), width: Option<u16>) -> String {
     let whole = masked(text.lines().nth(line.saturating_sub(1)).unwrap_or_default());
     let before = column.saturating_sub(1);
-    // A long line is shown from a little before the place.
-    let skipped = if before < SHOWN_CHARS { 0 } else { before.saturating_sub(SHOWN_CHARS / 2) };
-    let shown: String = whole.chars().skip(skipped).take(SHOWN_CHARS).collect();
     let number = line.to_string();
+    let taken = number.len().saturating_add(MARGIN);
+    let room = width.map_or(SHOWN_CHARS, |width| usize::from(width).saturating_sub(taken).min(SHOWN_CHARS));
+    // A long line is shown from a little before the place.
+    let skipped = if before < room { 0 } else { before.saturating_sub(room / 2) };
+    let shown: String = whole.chars().skip(skipped).take(room).collect();
     // Some characters take two columns.
     let ahead: String = shown.chars().take(before.saturating_sub(skipped)).collect();
     let (margin, gap) = (" ".repeat(number.len()), " ".repeat(Span::raw(ahead).width()));
@@ -215,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn an_excerpt_is_no_wider_than_its_terminal() {
+        let text = format!("{{\"a\": \"{}\", \"b\": 1 \"c\": 2}}", "x".repeat(60));
+        let column = text.find("\"c\"").unwrap() + 1;
+        let shown = excerpt(&Source::Stdin, &text, (1, column), Some(60));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 60), "{shown}");
+        assert_eq!(lines[2].find('^'), lines[1].find("\"c\""), "{shown}");
+    }
+
+    #[test]
     fn a_misspelt_parent_is_found() {
         let missing = |field: &'static str| Invalid::new(field, "is required");
         for (text, field, at, name) in [
@@ -239,7 +254,7 @@ mod tests {
     fn a_long_line_is_shown_around_its_place() {
         let text = format!("{{\"a\": \"{}\", \"b\": 1}}", "x".repeat(500));
         let at = position(&text, "b").unwrap();
-        let shown = excerpt(&Source::Stdin, &text, 1, at + 1);
+        let shown = excerpt(&Source::Stdin, &text, (1, at + 1), None);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[0], "  --> standard input:1:511");
         let caret = lines[2].find('^').unwrap();

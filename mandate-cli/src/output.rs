@@ -21,7 +21,7 @@ use crate::members;
 use crate::pager::Pages;
 use crate::style::{CAUTION, printable, style_of};
 use crate::table::{Field, Look, Tabular, width};
-use crate::wrap::hanging;
+use crate::wrap::{hanging, message_width};
 
 /// Columns of a line's label.
 const LABEL_WIDTH: usize = 13;
@@ -174,8 +174,17 @@ impl Output {
     /// A labelled line, wrapped between words on a terminal. The value may have styles, but no control characters from
     /// elsewhere.
     pub(crate) fn line(&mut self, label: &str, value: impl fmt::Display) {
-        let line = hanging(&format!("{label:<LABEL_WIDTH$}"), &value.to_string(), width());
-        self.text(&format!("{line}\n"));
+        self.hanging(&format!("{label:<LABEL_WIDTH$}"), &value.to_string());
+    }
+
+    /// A text behind `start`, wrapped between words on a terminal, as a labelled line is.
+    pub(crate) fn hanging(&mut self, start: &str, text: &str) {
+        self.text(&format!("{}\n", hanging(start, text, width())));
+    }
+
+    /// A sentence, wrapped between words on a terminal. It may have styles, but no control characters from elsewhere.
+    pub(crate) fn sentence(&mut self, text: &str) {
+        self.hanging("", text);
     }
 
     /// A labelled line with a value from elsewhere, in colour if it is a state.
@@ -317,13 +326,17 @@ impl Output {
 
 /// A warning on standard error.
 pub(crate) fn warn(message: impl fmt::Display) {
-    say(&format!("{CAUTION}warning:{CAUTION:#} {message}\n"));
+    beside(&format!("{CAUTION}warning:{CAUTION:#} "), &message.to_string());
 }
 
 /// Writes a note to standard error, wrapped between words on a terminal.
 pub(crate) fn note(text: impl fmt::Display) {
-    let width = io::stderr().is_terminal().then(width).flatten();
-    say(&format!("{}\n", hanging("note: ", &text.to_string(), width)));
+    beside("note: ", &text.to_string());
+}
+
+/// Writes a text behind `start` to standard error, wrapped between words on a terminal.
+pub(crate) fn beside(start: &str, text: &str) {
+    say(&format!("{}\n", hanging(start, text, message_width())));
 }
 
 /// Writes to standard error. A failure to do so cannot be reported.

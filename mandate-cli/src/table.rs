@@ -172,8 +172,8 @@ impl Field {
     /// The value; of an agent and of a recipient only the name, without its kind.
     pub(crate) fn name(&self, json: &str) -> Option<String> {
         let value = self.value(json)?;
-        let kind = KINDS.iter().filter(|_| self.kind == Kind::Name).find(|kind| value.starts_with(**kind));
-        Some(kind.and_then(|kind| value.strip_prefix(kind)).map_or_else(|| value.clone(), str::to_owned))
+        let name = KINDS.iter().find_map(|kind| value.strip_prefix(kind)).filter(|_| self.kind == Kind::Name);
+        Some(name.map_or_else(|| value.clone(), str::to_owned))
     }
 }
 

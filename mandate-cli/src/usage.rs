@@ -7,6 +7,7 @@ use mandate_core::api_key::masked;
 use crate::exit::Exit;
 use crate::global::Global;
 use crate::output::{Output, say};
+use crate::wrap::{each_line, message_width};
 
 /// The option after which a field is often written without an equals sign.
 const JSON: &str = "--json";
@@ -20,7 +21,7 @@ pub(crate) fn end(mut error: Error) -> Exit {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
         // It may hold an API key.
-        say(&masked(&error.render().ansi().to_string()));
+        say(&each_line(&masked(&error.render().ansi().to_string()), message_width()));
         return Exit::Usage;
     }
     match Output::new(&Global::default()) {

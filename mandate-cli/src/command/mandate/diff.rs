@@ -75,7 +75,8 @@ impl Diff {
         } else {
             for Difference { field, before, after, effect } in &differences {
                 let (before, after) = (printable(before), printable(after));
-                output.text(&format!("{BOLD}{field}{BOLD:#}: {before} -> {after}\n  {effect}\n"));
+                output.hanging(&format!("{BOLD}{field}{BOLD:#}: "), &format!("{before} -> {after}"));
+                output.hanging("  ", effect);
             }
             if differences.is_empty() {
                 output.text("no difference\n");

@@ -97,17 +97,17 @@ impl Report {
             let excerpt = located.and_then(|located| located.excerpt.as_deref()).unwrap_or_default();
             let meant = located.and_then(|located| located.meant.as_deref());
             let meant = meant.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
-            output.text(&format!(
-                "{style}{level:<9}{style:#}{message}\n{excerpt}         {meant}{suggestion}\n"
-            ));
+            output.hanging(&format!("{style}{level:<9}{style:#}"), &message);
+            output.text(excerpt);
+            output.hanging(&" ".repeat(9), &format!("{meant}{suggestion}"));
         }
-        output.text(&match (self.valid, self.passes, self.findings.len()) {
-            (true, true, 0) => format!("{GOOD}ok{GOOD:#}\n"),
-            (true, true, _) => format!("{GOOD}ok{GOOD:#}, with warnings\n"),
+        output.sentence(&match (self.valid, self.passes, self.findings.len()) {
+            (true, true, 0) => format!("{GOOD}ok{GOOD:#}"),
+            (true, true, _) => format!("{GOOD}ok{GOOD:#}, with warnings"),
             (true, false, _) => {
-                format!("{ERROR}not ok{ERROR:#}: the service would take it, but --strict counts warnings as problems\n")
+                format!("{ERROR}not ok{ERROR:#}: the service would take it, but --strict counts warnings as problems")
             }
-            (false, ..) => format!("{ERROR}refused{ERROR:#}\n"),
+            (false, ..) => format!("{ERROR}refused{ERROR:#}"),
         });
     }
 }

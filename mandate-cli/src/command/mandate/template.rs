@@ -51,7 +51,7 @@ impl Template {
         }
         if self.explain {
             for (field, meaning) in FIELDS {
-                output.text(&format!("{BOLD}{field:<24}{BOLD:#}{meaning}\n"));
+                output.hanging(&format!("{BOLD}{field:<24}{BOLD:#}"), meaning);
             }
             return Ok(Exit::Success);
         }

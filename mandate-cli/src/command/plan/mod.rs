@@ -147,10 +147,10 @@ fn print(plan: &Planned, output: &mut Output) {
     let count = |action| plan.count(action);
     let (create, replace, revoke) = (count(Action::Create), count(Action::Replace), count(Action::Revoke));
     let rest = format!("{} unchanged, {} unmanaged", unchanged.len(), count(Action::Unmanaged));
-    output.text(&if create + replace + revoke == 0 {
-        format!("{GOOD}NOTHING TO CHANGE{GOOD:#}: {rest}\n")
+    output.sentence(&if create + replace + revoke == 0 {
+        format!("{GOOD}NOTHING TO CHANGE{GOOD:#}: {rest}")
     } else {
-        format!("{BOLD}{create} TO CREATE, {replace} TO REPLACE, {revoke} TO REVOKE{BOLD:#}; {rest}\n")
+        format!("{BOLD}{create} TO CREATE, {replace} TO REPLACE, {revoke} TO REVOKE{BOLD:#}; {rest}")
     });
     output.line("plan", &plan.hash);
 }

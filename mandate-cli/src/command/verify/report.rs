@@ -9,7 +9,7 @@ use super::check::NONCE;
 use super::explain::{Explained, explained};
 use super::order::Wanted;
 use crate::exit::Exit;
-use crate::output::{Output, say};
+use crate::output::{Output, beside};
 use crate::style::{BOLD, CAUTION, DIM, ERROR, GOOD, printable};
 
 /// The note on every verdict of a sandbox.
@@ -211,9 +211,9 @@ impl Report {
             }
         }
         if self.exit() == Exit::NotCompared {
-            say(&format!("{BOLD}next:{BOLD:#} {}\n", self.what_is_missing()));
+            beside(&format!("{BOLD}next:{BOLD:#} "), &self.what_is_missing());
         }
-        output.text(&self.conclusion());
+        output.sentence(&self.conclusion());
     }
 
     /// What to do where something was not compared.
@@ -236,11 +236,11 @@ impl Report {
             Some(refusal) if refusal.exit != Exit::NotCompared => {
                 let check = refusal.check.unwrap_or_default();
                 let advice = advice(check, refusal.exit);
-                format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver\n")
+                format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver")
             }
-            _ if missing.is_empty() => format!("{GOOD}VALID{GOOD:#}{}\n", sandbox(',')),
+            _ if missing.is_empty() => format!("{GOOD}VALID{GOOD:#}{}", sandbox(',')),
             _ => format!(
-                "SIGNATURE VALID; {CAUTION}NOT COMPARED{CAUTION:#}: {}{}\n",
+                "SIGNATURE VALID; {CAUTION}NOT COMPARED{CAUTION:#}: {}{}",
                 missing.join(", "),
                 sandbox(';')
             ),
