@@ -53,7 +53,8 @@ pub(crate) fn must_be_among(paths: &[String], known: &[&str]) -> Result<(), Fail
     Err(no_field(path).note("fields", fields))
 }
 
-fn is_known(path: &str, known: &[&str]) -> bool {
+/// Whether a path begins with one of the `known` members, and goes on with members of the objects within them.
+pub(crate) fn is_known(path: &str, known: &[&str]) -> bool {
     match path.rsplit_once('.') {
         None => known.contains(&path),
         Some((parent, name)) => {

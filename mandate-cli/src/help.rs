@@ -7,6 +7,7 @@ use clap::{Command, CommandFactory as _, FromArgMatches as _};
 use crate::args::Args;
 use crate::style::BOLD;
 use crate::table::width;
+use crate::usage::{taken_for_an_argument, words};
 use crate::wrap::hanging;
 
 /// The commands by what they are for.
@@ -34,6 +35,9 @@ const PAGE: &str = include_str!("command/reference.md");
 pub(crate) fn parsed() -> Result<Args, clap::Error> {
     let mut line = line();
     let matches = line.try_get_matches_from_mut(std::env::args_os())?;
+    if let Some(error) = taken_for_an_argument(&mut line, &words()) {
+        return Err(error);
+    }
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut line))
 }
 

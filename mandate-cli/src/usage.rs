@@ -1,22 +1,28 @@
 //! How a command line that is not run ends: with help, with the version, or with a usage error.
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
 use mandate_core::api_key::masked;
 
 use crate::exit::Exit;
+use crate::fields;
 use crate::global::Global;
+use crate::members;
 use crate::output::{Output, say};
 use crate::wrap::{each_line, message_width};
 
 /// The option after which a field is often written without an equals sign.
 const JSON: &str = "--json";
 
+/// The words that were typed.
+pub(crate) fn words() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// Prints help or version to standard output, and an error to standard error. Lost output is a failure.
 pub(crate) fn end(mut error: Error) -> Exit {
     if error.use_stderr() {
-        let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        if let Some(name) = field_without_its_sign(&error, &words) {
+        if let Some(name) = field_without_its_sign(&error, &words()) {
             let tip = format!("to choose fields, join them with an equals sign: '{JSON}={name}'");
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
@@ -31,6 +37,33 @@ pub(crate) fn end(mut error: Error) -> Exit {
         }
         Err(failure) => failure.exit,
     }
+}
+
+/// The error for a field behind `--json` that lacks its equals sign, and was taken for an argument. A word that names no
+/// field is one.
+pub(crate) fn taken_for_an_argument(line: &mut Command, words: &[String]) -> Option<Error> {
+    let name = words.iter().skip(depth(line, words)).skip_while(|word| *word != JSON).nth(1)?;
+    let known = [&members::OF_SERVICE[..], &members::OPTIONAL].concat();
+    if !name.split(',').all(|name| fields::is_known(name, &known)) {
+        return None;
+    }
+    let what = format!(
+        "'{name}' is behind '{JSON}', and would be an argument of the command\n\n  \
+         tip: to choose fields, join them with an equals sign: '{JSON}={name}'\n  \
+         tip: an argument goes before '{JSON}'"
+    );
+    Some(line.error(ErrorKind::UnknownArgument, what))
+}
+
+/// Where the words of the command itself end.
+fn depth(line: &Command, words: &[String]) -> usize {
+    let (mut command, mut depth) = (line, 1);
+    for (at, word) in words.iter().enumerate().skip(1) {
+        if let Some(below) = command.find_subcommand(word) {
+            (command, depth) = (below, at + 1);
+        }
+    }
+    depth
 }
 
 /// The word after `--json`, if the error is about it.

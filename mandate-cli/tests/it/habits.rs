@@ -153,6 +153,26 @@ fn a_field_without_its_equals_sign_gets_a_tip() {
         assert_eq!(ran.err.matches("tip").count(), 1, "{}", ran.err);
     }
     assert!(!run(&["decision", "list", "id"]).code(2).err.contains("--json=id"));
+    // Where it would be taken for an argument: the name of an agent that is created, a file, a token.
+    for args in [
+        &["agent", "create", "--json", "id"][..],
+        &["agent", "show", "--json", "id,created_at"],
+        &["audit", "export.ndjson", "--json", "summary"],
+        &["verify", "--json", "claims,error.check", "--issuer", "https://verdicts.example.com"],
+        &["api", "get", "--json", "data"],
+    ] {
+        let at = args.iter().position(|word| *word == "--json").unwrap();
+        run(args).code(2).says(&format!("with an equals sign: '--json={}'", args[at + 1]));
+    }
+    // What is no field is an argument, and the words of the command come first.
+    for args in [
+        &["inspect", "--json", TOKEN][..],
+        &["--json", "mandate", "lint", "nosuch.json"],
+        &["mandate", "lint", "--json", "mandate.json"],
+        &["report", "--json", "export.ndjson"],
+    ] {
+        assert!(!run(args).err.contains("equals sign"), "{args:?}");
+    }
 }
 
 #[test]
