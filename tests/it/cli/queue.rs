@@ -47,8 +47,19 @@ impl Terminal {
         Self::of(command, variables)
     }
 
-    fn of(mut command: CommandBuilder, variables: &[(&str, &str)]) -> Self {
-        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+    fn of(command: CommandBuilder, variables: &[(&str, &str)]) -> Self {
+        Self::sized(command, variables, 80)
+    }
+
+    /// At a terminal of so many columns.
+    pub(super) fn narrow(args: &[&str], variables: &[(&str, &str)], columns: u16) -> Self {
+        let mut command = CommandBuilder::new(binary("mandate"));
+        command.args(args);
+        Self::sized(command, variables, columns)
+    }
+
+    fn sized(mut command: CommandBuilder, variables: &[(&str, &str)], columns: u16) -> Self {
+        let size = PtySize { rows: 24, cols: columns, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         command.env_clear();
         command.env("TERM", "xterm");
@@ -68,7 +79,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, keys, bytes, screen: parser(), written: Vec::new(), master: Some(pair.master) }
+        Self { child, keys, bytes, screen: parser(columns), written: Vec::new(), master: Some(pair.master) }
     }
 
     /// Waits until the screen is as it should be.
@@ -127,9 +138,9 @@ impl Drop for Terminal {
     }
 }
 
-fn parser() -> vt100::Parser {
+fn parser(columns: u16) -> vt100::Parser {
     let size = |n: u16| n.try_into().unwrap();
-    vt100::Parser::new(size(24), size(80), 0)
+    vt100::Parser::new(size(24), size(columns), 0)
 }
 
 #[test]

@@ -129,6 +129,32 @@ fn a_person_sees_what_an_answer_needs() {
 }
 
 #[test]
+fn at_60_columns_nothing_is_cut_without_a_sign() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let asked = organization.buyer("purchaser").ask(300);
+    let variables = [
+        ("MANDATE_BASE_URL", server.ready("base_url")),
+        ("MANDATE_ORGANIZATION_KEY", organization.client.key()),
+    ];
+    let mut terminal = Terminal::narrow(&["review", "watch"], &variables, 60);
+    terminal.shows(|screen| {
+        let line = screen.lines().find(|line| line.starts_with("> ")).unwrap_or_default();
+        line.contains("300 USD  purchaser -> acme") && line.ends_with("23 h") && screen.contains("a approve")
+    });
+    terminal.press("?");
+    let help = terminal.shows(|screen| screen.contains("Any key goes back"));
+    for end in ["contains a text", "category and review.", "ignored."] {
+        let words: Vec<&str> = end.split(' ').collect();
+        assert!(words.iter().all(|word| help.contains(word)), "{end} is not in\n{help}");
+    }
+    terminal.press("q");
+    terminal.press("q");
+    assert_eq!(terminal.end(), 0);
+    assert_eq!(asked.text("/verdict"), "review");
+}
+
+#[test]
 fn a_search_selects_and_a_filter_hides() {
     let server = TestServer::start();
     let organization = server.demo();

@@ -16,6 +16,7 @@ use crate::environment;
 use crate::style::printable;
 use crate::table::{Field, agent, recipient, text};
 use crate::when::span;
+use crate::wrap::hanging;
 
 /// The height of the details, with their frame.
 const DETAILS_HEIGHT: u16 = 12;
@@ -44,8 +45,8 @@ const AMOUNT_WIDTH: usize = 14;
 pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
     let now = environment::now();
     if matches!(queue.asking, Asking::Help) {
-        return frame
-            .render_widget(Paragraph::new(HELP).block(Block::bordered().title("Keys")), frame.area());
+        let width = inner(frame.area());
+        return panel(frame, frame.area(), "Keys", &help(width));
     }
     let asked = foot(queue, frame.area().width);
     let foot_height = u16::try_from(asked.height()).unwrap_or(u16::MAX);
@@ -137,7 +138,8 @@ fn waiting(queue: &Queue, frame: &mut Frame<'_>, area: Rect, now: Timestamp) {
     }
     let rows = usize::from(area.height).saturating_sub(1);
     let block = if shown.len() > rows {
-        block.title(format!("{rows} of {} fit here; up and down show the others", shown.len()))
+        let title = format!("{rows} of {} fit here; up and down show the others", shown.len());
+        block.title(fit(&title, usize::from(area.width)))
     } else {
         block
     };
@@ -189,7 +191,10 @@ fn foot(queue: &Queue, width: u16) -> Text<'_> {
         lines.push(keys.to_owned());
         Text::from(lines.into_iter().map(|line| Line::styled(line, style)).collect::<Vec<_>>())
     };
-    let plain = |text: &str| Text::from(broken(text, width).into_iter().map(Line::from).collect::<Vec<_>>());
+    let plain = |text: &str| {
+        let lines = hanging("", text, u16::try_from(width).ok());
+        Text::from(lines.lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>())
+    };
     match &queue.asking {
         Asking::Text(Entry::Reason(payment), reason) => {
             let keys = if queue.is_gone(payment) { GONE_KEYS } else { "Enter denies, Esc does not" };
@@ -288,26 +293,41 @@ const KEYS: &str = "a approve  d deny  up/down select  / search  ? help  q quit"
 /// The same, while the selection is too recent to be approved.
 const KEYS_BUT_APPROVE: &str = "           d deny  up/down select  / search  ? help  q quit";
 const KEYS_FOR_NOTHING: &str = "up/down select  f filter  r refresh  ? help  q quit";
-const HELP: &str = "\
-up, down, k, j   select another request
-a                approve the selected request
-d                deny it, and say why
-/                search: select the next request that contains a text
-n                select the next one with that text
-f                filter: show only the requests that contain a text
-r                ask the service again, which happens by itself, too
-?                this page
-q                quit
+/// The columns of the keys in the help.
+const KEY_WIDTH: usize = 17;
+/// The help: keys, and what they do. Without a key it is a sentence.
+const HELP: [(&str, &str); 12] = [
+    ("up, down, k, j", "select another request"),
+    ("a", "approve the selected request"),
+    ("d", "deny it, and say why"),
+    ("/", "search: select the next request that contains a text"),
+    ("n", "select the next one with that text"),
+    ("f", "filter: show only the requests that contain a text"),
+    ("r", "ask the service again, which happens by itself, too"),
+    ("?", "this page"),
+    ("q", "quit"),
+    ("", "A text is looked for in amount, agent, recipient, category and review."),
+    (
+        "",
+        "In a live environment, y confirms an answer. A key that follows a change on the screen too soon is ignored.",
+    ),
+    ("", "Any key goes back."),
+];
 
-A text is looked for in amount, agent, recipient, category and review.
-In a live environment, y confirms an answer. A key that follows a change
-on the screen too soon is ignored.
-
-Any key goes back.";
+/// The lines of the help.
+fn help(width: usize) -> Vec<String> {
+    let width = u16::try_from(width).ok();
+    let entry = |(key, text): (&str, &str)| {
+        let start = if key.is_empty() { String::new() } else { format!("{key:<KEY_WIDTH$}") };
+        hanging(&start, text, width).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    HELP.into_iter().flat_map(entry).collect()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ratatui::backend::TestBackend;
 
     #[test]
     fn a_question_breaks_at_the_edge_of_the_terminal() {
@@ -324,6 +344,21 @@ mod tests {
             wrapped("for        abcdefghijkl mn", 20),
             ["for        abcdefghi", "jkl", "           mn"]
         );
+    }
+
+    #[test]
+    fn help_is_wrapped_or_says_that_it_is_cut() {
+        for (width, height) in [(80, 24), (60, 24), (40, 12)] {
+            let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
+            let lines = help(usize::from(width) - 2);
+            terminal.draw(|frame| panel(frame, frame.area(), "Keys", &lines)).unwrap();
+            let shown = terminal.backend().to_string();
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            for word in lines.iter().take(usize::from(height) - 3).flat_map(|line| words(line)) {
+                assert!(shown.contains(&word), "{word} at {width}:\n{shown}");
+            }
+            assert_eq!(shown.contains("Any key goes back."), !shown.contains("more lines"), "{shown}");
+        }
     }
 
     #[test]
