@@ -53,7 +53,7 @@ pub(crate) fn line() -> Command {
         hanging("", &options, width())
     );
     let topics = TOPICS.map(|(name, _, heading)| {
-        let text = section(heading);
+        let text = section(heading, width());
         Command::new(name)
             .hide(true)
             .about(text.clone())
@@ -85,10 +85,9 @@ fn groups(line: &Command) -> String {
     text
 }
 
-/// A section of the page as plain text: rows of a table are lines.
-fn section(heading: &str) -> String {
+/// A section of the page as plain text, in the width of a terminal: rows of a table are lines.
+fn section(heading: &str, terminal: Option<u16>) -> String {
     let title = format!("\n## {heading}\n");
-    let terminal = width();
     let page = PAGE.replace('`', "");
     let body = page.split_once(&title).map_or("", |(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
     let is_ruler = |line: &str| line.starts_with("|---");
@@ -98,9 +97,18 @@ fn section(heading: &str) -> String {
     let mut text = String::new();
     for line in body.lines().filter(|line| !is_ruler(line)) {
         match cells(line) {
+            // What is longer than its column has a line of its own.
+            Some((first, second)) if first.chars().count() > width => {
+                let below = " ".repeat(width + 4);
+                text.extend([
+                    "\n",
+                    &hanging("  ", first, terminal),
+                    "\n",
+                    &hanging(&below, second, terminal),
+                ]);
+            }
             Some((first, second)) => {
-                let row = hanging(&format!("  {first:<width$}  "), second, terminal);
-                let _ = write!(text, "\n{row}");
+                text.extend(["\n", &hanging(&format!("  {first:<width$}  "), second, terminal)]);
             }
             None if line.is_empty() => text.push_str("\n\n"),
             None if line.starts_with("- ") => text.extend(["\n", &hanging("", line, terminal)]),
@@ -137,8 +145,18 @@ mod tests {
     #[test]
     fn topics_are_sections_of_the_page() {
         for (name, _, heading) in TOPICS {
-            assert!(section(heading).lines().count() > 5, "{name}");
+            assert!(section(heading, None).lines().count() > 5, "{name}");
         }
-        assert!(section("Exit codes").contains("\n  26    verify: the signature is valid"));
+        assert!(section("Exit codes", None).contains("\n  26    verify: the signature is valid"));
+    }
+
+    #[test]
+    fn names_that_are_longer_than_their_column_have_lines_of_their_own() {
+        let page = section("Environment", Some(60));
+        // Sentences are wrapped when they are printed.
+        assert!(page.lines().all(|line| !line.starts_with(' ') || line.chars().count() <= 60), "{page}");
+        let agent = "  MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE\n                      The agent's key, or";
+        assert!(page.contains(agent), "{page}");
+        assert!(page.contains("  MANDATE_ISSUER      The issuer, in the place of the"), "{page}");
     }
 }
