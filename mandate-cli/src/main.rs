@@ -26,6 +26,7 @@ mod nonce_store;
 mod output;
 mod pager;
 mod parallel;
+mod period;
 mod profile;
 mod prompt;
 mod proxy;

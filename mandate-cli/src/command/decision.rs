@@ -2,7 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::{Subcommand, ValueEnum};
-use mandate_core::{AgentId, DecisionId, MandateId, Timestamp, Verdict};
+use mandate_core::{AgentId, DecisionId, MandateId, Verdict};
 
 use crate::client::Client;
 use crate::csv_rows::{self, Column};
@@ -10,11 +10,12 @@ use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::named::{Given, completed, given};
 use crate::output::Output;
+use crate::period::Period;
 use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
 use crate::table::{VERDICT_WIDTH, agent, id, recipient, seconds, state, text, whole};
 use crate::tail::Following;
-use crate::value::{agent as agent_id, moment};
+use crate::value::agent as agent_id;
 
 /// How lists and `show` print decisions.
 pub(super) const DECISIONS: Resource = Resource {
@@ -155,12 +156,8 @@ pub(crate) struct Filters {
     /// Only decisions whose review has this state
     #[arg(long, value_enum)]
     review: Option<Review>,
-    /// Only from this time on, by the time in ids: 24h, yesterday, 2026-11-22, RFC 3339, or seconds since the epoch
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    since: Option<Timestamp>,
-    /// Only before this time, by the time in ids
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    until: Option<Timestamp>,
+    #[command(flatten)]
+    period: Period,
 }
 
 /// The verdicts that are asked for.
@@ -223,17 +220,17 @@ impl Filters {
         }
     }
 
-    fn given(&self) -> Vec<Filter> {
+    fn given(&self) -> Result<Vec<Filter>, Failure> {
         let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
-        vec![
+        let mut filters = vec![
             ("agent", text(self.agent.as_ref().map(|v| v as _))),
             ("verdict", self.one().map(|verdict| verdict.to_string())),
             ("mandate", text(self.mandate.as_ref().map(|v| v as _))),
             ("mode", self.mode.as_ref().map(word)),
             ("review", self.review.as_ref().map(word)),
-            ("since", text(self.since.as_ref().map(|v| v as _))),
-            ("until", text(self.until.as_ref().map(|v| v as _))),
-        ]
+        ];
+        filters.extend(self.period.filters()?);
+        Ok(filters)
     }
 }
 
@@ -247,12 +244,12 @@ impl Decision {
                 }
                 let token = with_token.then(|| csv_rows::text("verdict_token", "verdict_token"));
                 output.begin_csv(CSV.into_iter().chain(token).collect())?;
-                list.run_any(&DECISIONS, filters.given(), ("verdict", &filters.verdicts()), global, output)
+                list.run_any(&DECISIONS, filters.given()?, ("verdict", &filters.verdicts()), global, output)
             }
             Self::Show { id, service } => DECISIONS.get(service, id.as_ref(), global, output),
             Self::Tail { filters, tail, service } => {
                 let client = Client::new(service, global, DECISIONS.class)?;
-                tail.run(&client, &DECISIONS, filters.given(), ("verdict", &filters.verdicts()), output)
+                tail.run(&client, &DECISIONS, filters.given()?, ("verdict", &filters.verdicts()), output)
             }
         }
     }

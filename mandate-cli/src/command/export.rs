@@ -5,7 +5,7 @@ mod download;
 
 use clap::{Subcommand, ValueEnum};
 use mandate_core::api_key::KeyClass;
-use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
+use mandate_core::{AgentId, ExportId, Verdict};
 
 use super::decision::word;
 use crate::client::Client;
@@ -14,10 +14,11 @@ use crate::global::Global;
 use crate::members;
 use crate::named::completed;
 use crate::output::Output;
+use crate::period::Period;
 use crate::resource::{Resource, given};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
-use crate::value::{agent, moment};
+use crate::value::agent;
 
 const EXPORTS: Resource = Resource {
     path: "/exports",
@@ -58,12 +59,8 @@ An export changes nothing that governs: it is not confirmed in a live environmen
         /// Only this agent
         #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
         agent: Option<AgentId>,
-        /// Only from this time on, by the time in ids: 24h, yesterday, 2026-11-22, RFC 3339, or seconds since the epoch
-        #[arg(long, value_name = "TIME", value_parser = moment)]
-        since: Option<Timestamp>,
-        /// Only before this time, by the time in ids
-        #[arg(long, value_name = "TIME", value_parser = moment)]
-        until: Option<Timestamp>,
+        #[command(flatten)]
+        period: Period,
         #[command(flatten)]
         change: Change,
     },
@@ -93,7 +90,8 @@ pub(crate) enum Form {
 impl Export {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
-            Self::Create { form, verdict, agent, since, until, change } => {
+            Self::Create { form, verdict, agent, period, change } => {
+                let [since, until] = period.filters()?;
                 let client = Client::for_change(
                     change,
                     global,
@@ -105,8 +103,8 @@ impl Export {
                     ("format", Some(word(form))),
                     ("verdict", verdict.as_ref().map(ToString::to_string)),
                     ("agent", agent.as_ref().map(ToString::to_string)),
-                    ("since", since.as_ref().map(ToString::to_string)),
-                    ("until", until.as_ref().map(ToString::to_string)),
+                    since,
+                    until,
                 ])
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value.into()))

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Ran, mandate, run_with_stdin};
+use crate::harness::{Ran, mandate, organization_key, run_with_stdin};
 use crate::issuer::{ISSUER, jwks_file, token, verify};
 
 const MANDATE: &str = r#"{
@@ -107,4 +107,16 @@ fn an_issuer_with_a_slash_at_its_end_is_refused() {
     }
     let by_variable = mandate(&["doctor"]).env("MANDATE_ISSUER", &with_slash).output().unwrap();
     Ran::from(by_variable).code(2).says("ends with a slash");
+}
+
+#[test]
+fn a_period_that_nothing_can_be_in_is_refused() {
+    for command in [&["decision", "list"][..], &["decision", "tail"], &["export", "create"]] {
+        for (since, until) in [("2026-07-01", "2026-06-01"), ("2026-06-01", "2026-06-01"), ("1h", "24h")] {
+            let mut command = mandate(&[command, &["--since", since, "--until", until]].concat());
+            command.env("MANDATE_BASE_URL", "http://127.0.0.1:9/v1");
+            command.env("MANDATE_ORGANIZATION_KEY", organization_key());
+            Ran::from(command.output().unwrap()).code(2).says("is not before --until");
+        }
+    }
 }
