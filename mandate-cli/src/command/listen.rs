@@ -36,10 +36,11 @@ const MAX_REMEMBERED: usize = 100_000;
 
 /// Receive webhooks on this machine: verify, show, record and forward them
 ///
-/// Each request is verified against the issuer's key set. A valid event is shown once, however often it is delivered. It is
-/// answered with 200, or with the answer of the --forward-to receiver. An invalid request is answered with 400 and a
-/// reason. Up to 8 events are processed at a time, so that a slow receiver does not delay the others. Events that the
-/// --record file already contains are not recorded again. Ctrl-C stops it.
+/// Each request is verified against the issuer's key set. A valid event is shown once, however often it is delivered; the
+/// next deliveries, and what the receiver answers to them, are noted on standard error. It is answered with 200, or with
+/// the answer of the --forward-to receiver. An invalid request is answered with 400 and a reason. Up to 8 events are
+/// processed at a time, so that a slow receiver does not delay the others. Events that the --record file already contains
+/// are not recorded again. Ctrl-C stops it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -139,7 +140,9 @@ struct Kept {
 /// How far an event was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It arrived before, but the receiver did not accept it: it will arrive again.
+    /// An earlier run has recorded it. Whether the receiver accepted it is unknown.
+    Recorded,
+    /// It was shown, but the receiver did not accept it: it will arrive again.
     Open,
     /// It is being forwarded.
     UnderWay,
@@ -186,7 +189,7 @@ impl Listen {
     /// them is unknown, so they are forwarded if they arrive again.
     fn kept(&self) -> Result<Kept, Failure> {
         let mut kept = Kept { recording: None, seen: BTreeMap::new() };
-        let stage = if self.forward_to.is_some() { Stage::Open } else { Stage::Done };
+        let stage = if self.forward_to.is_some() { Stage::Recorded } else { Stage::Done };
         if let Some(path) = &self.record {
             kept.recording = Some(Recording::open(path, |id| kept.remember(id, stage))?);
         }
@@ -280,8 +283,10 @@ impl Listener {
         };
         let id = event.claims().jti;
         let mut shown = Shown { received: Received::new(&event, &token), error: None };
-        match self.kept().begin(&shown.received) {
-            Ok(None | Some(Stage::Open)) => {}
+        let begun = self.kept().begin(&shown.received);
+        let is_shown = matches!(begun, Ok(Some(Stage::Open)));
+        match begun {
+            Ok(None | Some(Stage::Recorded | Stage::Open)) => {}
             Ok(Some(Stage::Done)) => {
                 return (
                     RequestContent::Note(format!("{id} came again")),
@@ -313,7 +318,12 @@ impl Listener {
         };
         let is_done = (200..300).contains(&answer.status);
         self.kept().remember(id, if is_done { Stage::Done } else { Stage::Open });
-        (RequestContent::Event(Box::new(shown), answer.status), answer)
+        let content = if is_shown {
+            RequestContent::Note(format!("{id} was delivered again: {}", answer.status))
+        } else {
+            RequestContent::Event(Box::new(shown), answer.status)
+        };
+        (content, answer)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -342,7 +352,7 @@ impl Kept {
         if let Some(recording) = self.recording.as_mut().filter(|_| before.is_none()) {
             recording.append(received)?;
         }
-        if before.is_none_or(|stage| stage == Stage::Open) {
+        if before.is_none_or(|stage| matches!(stage, Stage::Recorded | Stage::Open)) {
             self.remember(received.event, Stage::UnderWay);
         }
         Ok(before)
