@@ -151,6 +151,13 @@ pub(crate) fn issuer(asked: Option<&str>) -> Result<Option<String>, Failure> {
     Ok(if elsewhere.is_some() { None } else { profile.issuer.clone() })
 }
 
+/// The name of the profile that applies, if it knows no issuer.
+pub(crate) fn without_issuer(asked: Option<&str>) -> Option<String> {
+    let profiles = Profiles::load().ok()?;
+    let name = profiles.chosen(asked).ok()??;
+    profiles.profiles.get(&name).is_some_and(|profile| profile.issuer.is_none()).then_some(name)
+}
+
 /// A profile's name: letters, digits, and a few signs that need no quotes.
 pub(crate) fn name(text: &str) -> Result<String, &'static str> {
     let fits = (1..=MAX_NAME).contains(&text.len()) && !text.starts_with('-');

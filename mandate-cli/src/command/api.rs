@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
 use crate::members;
+use crate::mistake;
 use crate::output::Output;
 use crate::service::Change;
 use crate::style::{BOLD, printable};
@@ -90,7 +91,7 @@ impl Api {
         let query: Vec<(&str, String)> =
             self.field.iter().filter(|_| reads).map(|(name, value)| (name.as_str(), value.clone())).collect();
         let body = match &self.input {
-            Some(source) => Some(source.read("the body", MAX_BODY_BYTES, Exit::InvalidRequest)?),
+            Some(source) => Some(read(source)?),
             None if reads || self.field.is_empty() => None,
             None => Some(body(&self.field)?),
         };
@@ -119,6 +120,15 @@ impl Api {
         }
         Ok(Exit::Success)
     }
+}
+
+/// The body in a file. What is not JSON is refused where it is wrong: the service would not say that.
+fn read(source: &Source) -> Result<String, Failure> {
+    let text = source.read("the body", MAX_BODY_BYTES, Exit::InvalidRequest)?;
+    Object::parse_as("body", text.as_bytes()).map_err(|why| {
+        mistake::refused("the body", source, &text, &why, Exit::InvalidRequest).note("sent", "nothing")
+    })?;
+    Ok(text)
 }
 
 /// An object made of fields.

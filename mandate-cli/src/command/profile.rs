@@ -208,6 +208,11 @@ impl Login {
         let path = profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)?;
         note(format_args!("kept in {}, which only you can read", path.display()));
+        if identity.issuer.is_none() {
+            note(
+                "the service names no issuer: verify, listen and audit need --issuer URL, or MANDATE_ISSUER",
+            );
+        }
         Ok(Exit::Success)
     }
 

@@ -8,7 +8,7 @@ use crate::forward::Forward;
 use crate::http::Address;
 use crate::input::Source;
 use crate::lines::Lines;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::recording::Recorded;
 use crate::style::{CAUTION, GOOD, printable};
 use crate::value::source;
@@ -40,14 +40,20 @@ impl Replay {
         output.must_be_among(&["event", "type", "status"])?;
         let forward = Forward::new(self.forward_to.clone())?;
         let mut lines = Lines::open(&self.file, "the recording")?;
-        let mut exit = Exit::Success;
+        let (mut exit, mut is_empty) = (Exit::Success, true);
         output.stream();
         loop {
             let line = lines.next(|_| {}).map_err(|e| {
                 Failure::new(Exit::Io, format!("the recording cannot be read from {}: {e}", self.file))
             })?;
             // A reader that closes the pipe early does not stop the sending.
-            let Some(line) = line else { return Ok(exit) };
+            let Some(line) = line else {
+                if is_empty {
+                    note(format_args!("{} is empty: nothing was sent", self.file));
+                }
+                return Ok(exit);
+            };
+            is_empty = false;
             let refused = |why: &dyn std::fmt::Display| {
                 let what = format!("line {} of {} is not a recorded event: {why}", line.number, self.file);
                 Failure::new(Exit::InvalidRequest, what).next("the lines before it were sent")

@@ -85,18 +85,26 @@ impl Issuer {
                 let keys = Place::Url(address(&name)?.join(WELL_KNOWN));
                 Ok(Self::of(name, keys))
             }
-            (None, Some(keys)) => match keys.publisher().map_or_else(|| of_profile(global), |name| Ok(Some(name)))? {
-                Some(name) => Ok(Self::of(name, keys)),
-                None => Err(Failure::new(Exit::Usage, "the issuer that the token must name is not known")
-                    .next("pass --issuer URL, or set MANDATE_ISSUER")),
-            },
+            (None, Some(keys)) => {
+                match keys.publisher().map_or_else(|| of_profile(global), |name| Ok(Some(name)))? {
+                    Some(name) => Ok(Self::of(name, keys)),
+                    None => Err(unknown(
+                        "the issuer that the token must name is not known",
+                        "pass --issuer URL, or set MANDATE_ISSUER",
+                        global,
+                    )),
+                }
+            }
             (None, None) => match of_profile(global)? {
                 Some(name) => {
                     let keys = Place::Url(address(&name)?.join(WELL_KNOWN));
                     Ok(Self::of(name, keys))
                 }
-                None => Err(Failure::new(Exit::Usage, "neither the issuer nor its key set is known")
-                    .next("pass --issuer URL (its keys are then fetched), or --issuer URL and --jwks FILE to stay offline")),
+                None => Err(unknown(
+                    "neither the issuer nor its key set is known",
+                    "pass --issuer URL (its keys are then fetched), or --issuer URL and --jwks FILE to stay offline",
+                    global,
+                )),
             },
         }
     }
@@ -224,6 +232,20 @@ pub(crate) fn in_use(issuer: Option<&str>, global: &Global) -> Result<Option<Str
     match named(nearest(issuer, global)?)? {
         Some(name) => Ok(Some(name)),
         None => of_profile(global),
+    }
+}
+
+/// The failure for an issuer that nothing names, not the profile either.
+fn unknown(what: &str, advice: &str, global: &Global) -> Failure {
+    let failure = Failure::new(Exit::Usage, what);
+    match profile::without_issuer(global.profile.as_deref()) {
+        Some(name) => failure
+            .note(
+                "profile",
+                format_args!("{name} knows no issuer; mandate login {name} asks its service again"),
+            )
+            .next(advice),
+        None => failure.next(advice),
     }
 }
 

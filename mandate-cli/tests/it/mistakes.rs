@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Ran, mandate, organization_key, run_with_stdin};
+use crate::harness::{Ran, Service, mandate, organization_key, private_file, run_with_stdin};
 use crate::issuer::{ISSUER, jwks_file, token, verify};
 
 const MANDATE: &str = r#"{
@@ -58,6 +58,12 @@ fn a_mistake_in_a_file_is_shown_where_it_is() {
     let candidate = ran(&["simulate", "--mandate", name, "--decisions", export.to_str().unwrap()]);
     candidate.code(30).says(&format!("{name}:2:9"));
     ran(&["mandate", "diff", name, name]).code(30).says(&format!("{name}:2:9"));
+    for args in [&["apply", name][..], &["api", "post", "/mandates", "--input", name]] {
+        let mut command = mandate(args);
+        command.env("MANDATE_BASE_URL", "http://127.0.0.1:9/v1");
+        command.env("MANDATE_ORGANIZATION_KEY", organization_key());
+        Ran::from(command.output().unwrap()).code(30).says(&format!("{name}:2:9"));
+    }
     let jwks = jwks_file(folder.path());
     let order: Ran = verify(&token(json!({})), &jwks).args(["--order", name]).output().unwrap().into();
     order.code(2).says(&format!("{name}:2:9"));
@@ -119,4 +125,30 @@ fn a_period_that_nothing_can_be_in_is_refused() {
             Ran::from(command.output().unwrap()).code(2).says("is not before --until");
         }
     }
+}
+
+#[test]
+fn a_recording_that_is_empty_is_named() {
+    let replay = ["replay", "-", "--forward-to", "http://127.0.0.1:9"];
+    run_with_stdin(&mut mandate(&replay), b"").code(0).says("standard input is empty: nothing was sent");
+}
+
+#[test]
+fn a_profile_without_an_issuer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = |args: &[&str]| {
+        let mut command = mandate(args);
+        command.env("MANDATE_CONFIG_DIR", folder.path());
+        command
+    };
+    let key = folder.path().join("organization.key");
+    private_file(&key, &organization_key());
+    // The service says where its key set is by a redirect; this one does not.
+    let service = Service::new(&[("200 OK", r#"{"mode":"enforce"}"#), ("404 Not Found", "")]);
+    let login = ["login", "old", "--base-url", &service.base_url(), "--key-file", key.to_str().unwrap()];
+    let logged_in = Ran::from(in_folder(&login).output().unwrap()).code(0);
+    logged_in.says("the service names no issuer: verify, listen and audit need --issuer URL");
+    assert_eq!(service.requests().len(), 2);
+    let verify = in_folder(&["verify", "x.y.z", "--signature-only"]).output().unwrap();
+    Ran::from(verify).code(2).says("old knows no issuer; mandate login old asks").says("pass --issuer URL");
 }

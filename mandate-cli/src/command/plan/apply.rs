@@ -1,7 +1,7 @@
 //! `mandate apply`: does what a plan says, step by step, or nothing.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
@@ -128,9 +128,9 @@ impl Apply {
             return Err(Failure::new(Exit::Usage, "what is revoked is in the plan")
                 .next("pass --revoke-missing to mandate plan"));
         }
-        let file = self.plan.display().to_string();
-        let text = read(&self.plan)?;
-        let plan = Plan::read(&text, &file)?;
+        let source = Source::File(self.plan.clone());
+        let text = source.read("the plan", MAX_PLAN_BYTES, Exit::InvalidRequest)?;
+        let plan = Plan::read(&text, &source)?;
         let here = (client.access().base.to_string(), environment(client));
         if (plan.address.as_str(), plan.environment.as_str()) != (here.0.as_str(), here.1) {
             let what = format!("the plan is for {} ({})", plan.address, plan.environment);
@@ -141,10 +141,6 @@ impl Apply {
         }
         Ok(plan)
     }
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    Source::File(path.to_owned()).read("the plan", MAX_PLAN_BYTES, Exit::InvalidRequest)
 }
 
 /// Where an agent with this governing mandate is.

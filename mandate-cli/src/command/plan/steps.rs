@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mandate_core::json::canonical;
+use mandate_core::json::{Object, canonical};
 use mandate_core::{AgentId, MandateId, MandateStatus, Terms, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,6 +15,8 @@ use crate::command::mandate::{Side, compare};
 use crate::directory::hex;
 use crate::exit::{Exit, Failure};
 use crate::governed::Governing;
+use crate::input::Source;
+use crate::mistake;
 
 /// The form of plans. Another form is another hash.
 const VERSION: u32 = 1;
@@ -137,10 +139,13 @@ impl Plan {
     }
 
     /// Reads a plan that was kept in a file.
-    pub(super) fn read(text: &str, file: &str) -> Result<Self, Failure> {
+    pub(super) fn read(text: &str, source: &Source) -> Result<Self, Failure> {
+        const ADVICE: &str = "mandate plan DIR --out FILE writes one";
+        Object::parse_as("plan", text.as_bytes()).map_err(|why| {
+            mistake::refused("the plan", source, text, &why, Exit::InvalidRequest).only_next(ADVICE)
+        })?;
         let refused = |why: String| {
-            Failure::new(Exit::InvalidRequest, format!("{file} is no plan: {why}"))
-                .next("mandate plan DIR --out FILE writes one")
+            Failure::new(Exit::InvalidRequest, format!("{source} is no plan: {why}")).next(ADVICE)
         };
         let plan: Self = serde_json::from_str(text).map_err(|e| refused(e.to_string()))?;
         if plan.version != VERSION {
