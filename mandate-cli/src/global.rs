@@ -41,7 +41,7 @@ pub(crate) struct Global {
     pub(crate) time: Option<Times>,
 
     /// Use this profile; overrides environment variables [env: MANDATE_PROFILE]
-    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name, add = crate::profile::names())]
     pub(crate) profile: Option<String>,
 
     /// Confirm a change in a live environment; needed without a terminal

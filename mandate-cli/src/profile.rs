@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use mandate_core::api_key::ApiKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -156,6 +157,17 @@ pub(crate) fn without_issuer(asked: Option<&str>) -> Option<String> {
     let profiles = Profiles::load().ok()?;
     let name = profiles.chosen(asked).ok()??;
     profiles.profiles.get(&name).is_some_and(|profile| profile.issuer.is_none()).then_some(name)
+}
+
+/// The names of the profiles, for a shell that completes.
+pub(crate) fn names() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let profiles = Profiles::load().unwrap_or_default().profiles;
+        let candidate = |(name, profile): (String, Profile)| {
+            CompletionCandidate::new(name).help(Some(profile.base_url.into()))
+        };
+        profiles.into_iter().map(candidate).collect()
+    })
 }
 
 /// A profile's name: letters, digits, and a few signs that need no quotes.

@@ -130,7 +130,7 @@ impl Resource {
         let mut listing = Listing::new(self.columns, output);
         listing.page(&items)?;
         if items.is_empty() {
-            must_be_agent(client, filters)?;
+            must_be_there(client, filters)?;
         }
         let shown = listing.end()?;
         if has_more && !output.is_json() {
@@ -157,7 +157,7 @@ impl Resource {
             }
         }
         if listing.is_empty() {
-            must_be_agent(client, walk.filters())?;
+            must_be_there(client, walk.filters())?;
         }
         let shown = listing.end()?;
         if walk.has_more() && !output.is_json() {
@@ -188,24 +188,27 @@ impl ListOptions {
         global: &Global,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let client = Client::new(&self.service, global, resource.class)?;
-        resource.list(&client, filters, &self.paging, output)
+        resource.list(&self.client(resource, global)?, filters, &self.paging, output)
     }
 
-    /// The same for objects of which the filter `any` has one of its values.
+    /// The client that lists objects of `resource`.
+    pub(crate) fn client(&self, resource: &Resource, global: &Global) -> Result<Client, Failure> {
+        Client::new(&self.service, global, resource.class)
+    }
+
+    /// Lists the objects of `resource` that match the filters, and of which the filter `any` has one of its values.
     pub(crate) fn run_any(
         &self,
+        client: &Client,
         resource: &Resource,
         filters: Vec<Filter>,
         any: AnyOf<'_>,
-        global: &Global,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         if any.1.is_empty() {
-            return self.run(resource, filters, global, output);
+            return resource.list(client, filters, &self.paging, output);
         }
-        let client = Client::new(&self.service, global, resource.class)?;
-        resource.list_any(&client, &given(filters), any, &self.paging, output)
+        resource.list_any(client, &given(filters), any, &self.paging, output)
     }
 }
 
@@ -213,17 +216,19 @@ fn say_more(shown: usize) {
     note(format_args!("these are the newest {shown}; --limit N shows more, --all all of them"));
 }
 
-/// Fails if the filter on an agent names none that this key sees: a list of nothing would hide a misspelt name.
-pub(crate) fn must_be_agent(client: &Client, filters: &[(&'static str, String)]) -> Result<(), Failure> {
-    let Some((_, id)) = filters.iter().find(|(name, _)| *name == "agent") else { return Ok(()) };
-    match client.get(&format!("/agents/{id}"), &[]) {
-        Err(failure) if failure.exit == Exit::NotFound => {
-            Err(Failure::new(Exit::NotFound, format!("there is no agent {id}"))
-                .next("mandate agent list shows those that this key sees"))
+/// Fails if a filter names an agent or a mandate that this key does not see: a list of nothing would hide a misspelt name.
+pub(crate) fn must_be_there(client: &Client, filters: &[(&'static str, String)]) -> Result<(), Failure> {
+    for (noun, id) in filters.iter().filter(|(name, _)| matches!(*name, "agent" | "mandate")) {
+        match client.get(&format!("/{noun}s/{id}"), &[]) {
+            Err(failure) if failure.exit == Exit::NotFound => {
+                return Err(Failure::new(Exit::NotFound, format!("there is no {noun} {id}"))
+                    .next(format_args!("mandate {noun} list shows those that this key sees")));
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => {}
         }
-        Err(failure) => Err(failure),
-        Ok(_) => Ok(()),
     }
+    Ok(())
 }
 
 /// The filters that have a value.

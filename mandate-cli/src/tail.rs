@@ -14,7 +14,7 @@ use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::output::{Output, note};
-use crate::resource::{AnyOf, Filter, Listing, Resource, given, must_be_agent};
+use crate::resource::{AnyOf, Filter, Listing, Resource, given, must_be_there};
 
 /// How many objects the first request reads.
 const FIRST_LOOK: u32 = 100;
@@ -102,7 +102,7 @@ impl Following {
             seen.anchor = items.last().and_then(|item| fields::text(item.get(), id));
         }
         if items.is_empty() {
-            must_be_agent(client, walk.filters())?;
+            must_be_there(client, walk.filters())?;
         }
         let items = having(any, seen.take_new(items, id, Instant::now()));
         let skipped = items.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mandate_core::verify::Leeway;
 use mandate_core::{
-    AgentId, AgentName, Amount, Day, EscrowState, EventKind, Invalid, MandateStatus, Timestamp,
+    AgentId, AgentName, Amount, Day, EscrowState, EventKind, Invalid, MandateStatus, Timestamp, Verdict,
 };
 
 use crate::input::Source;
@@ -45,6 +45,10 @@ pub(crate) fn event_kind() -> impl TypedValueParser<Value = EventKind> {
 }
 
 /// The state of an escrow. Shells complete it.
+pub(crate) fn verdict() -> impl TypedValueParser<Value = Verdict> {
+    PossibleValuesParser::new(Verdict::ALL.map(Verdict::as_str)).try_map(|text| Verdict::parse(&text))
+}
+
 pub(crate) fn escrow_state() -> impl TypedValueParser<Value = EscrowState> {
     PossibleValuesParser::new(EscrowState::ALL.map(EscrowState::as_str))
         .try_map(|text| EscrowState::parse(&text))

@@ -2,13 +2,14 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::{Subcommand, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use mandate_core::{AgentId, DecisionId, MandateId, Verdict};
 
 use crate::client::Client;
 use crate::csv_rows::{self, Column};
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::named::{Given, completed, given};
+use crate::named::{Given, completed, given, to_read};
 use crate::output::Output;
 use crate::period::Period;
 use crate::resource::{Filter, ListOptions, Resource};
@@ -145,11 +146,11 @@ pub(crate) struct Filters {
     #[arg(long, value_name = "AGENT", value_parser = agent_id, add = completed::<AgentId>())]
     agent: Option<AgentId>,
     /// Only this verdict: allow, review, deny_limit ...; deny stands for every denial
-    #[arg(long, value_parser = asked)]
+    #[arg(long, value_parser = asked, add = ArgValueCandidates::new(verdicts))]
     verdict: Option<Asked>,
-    /// Only under this mandate
-    #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
-    mandate: Option<MandateId>,
+    /// Only under this mandate, or the only one whose id begins like this
+    #[arg(long, value_name = "ID", value_parser = given::<MandateId>, add = completed::<MandateId>())]
+    mandate: Option<Given<MandateId>>,
     /// Only decisions made in this mode
     #[arg(long, value_enum)]
     mode: Option<Mode>,
@@ -173,6 +174,12 @@ fn asked(text: &str) -> Result<Asked, String> {
         return Ok(Asked::Denials);
     }
     Verdict::parse(text).map(Asked::One).map_err(|e| format!("{e}; deny stands for every denial"))
+}
+
+/// What a shell offers for a verdict that is asked for.
+fn verdicts() -> Vec<CompletionCandidate> {
+    let names = Verdict::ALL.into_iter().map(|verdict| CompletionCandidate::new(verdict.as_str()));
+    names.chain([CompletionCandidate::new("deny").help(Some("every denial".into()))]).collect()
 }
 
 /// The mode of an environment.
@@ -220,17 +227,19 @@ impl Filters {
         }
     }
 
-    fn given(&self) -> Result<Vec<Filter>, Failure> {
+    fn given(&self, client: &Client) -> Result<Vec<Filter>, Failure> {
+        let [since, until] = self.period.filters()?;
+        let mandate = self.mandate.as_ref().map(|id| to_read(Some(id), client)).transpose()?;
         let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
-        let mut filters = vec![
+        Ok(vec![
             ("agent", text(self.agent.as_ref().map(|v| v as _))),
             ("verdict", self.one().map(|verdict| verdict.to_string())),
-            ("mandate", text(self.mandate.as_ref().map(|v| v as _))),
+            ("mandate", text(mandate.as_ref().map(|v| v as _))),
             ("mode", self.mode.as_ref().map(word)),
             ("review", self.review.as_ref().map(word)),
-        ];
-        filters.extend(self.period.filters()?);
-        Ok(filters)
+            since,
+            until,
+        ])
     }
 }
 
@@ -244,12 +253,20 @@ impl Decision {
                 }
                 let token = with_token.then(|| csv_rows::text("verdict_token", "verdict_token"));
                 output.begin_csv(CSV.into_iter().chain(token).collect())?;
-                list.run_any(&DECISIONS, filters.given()?, ("verdict", &filters.verdicts()), global, output)
+                let client = list.client(&DECISIONS, global)?;
+                let any = filters.verdicts();
+                list.run_any(&client, &DECISIONS, filters.given(&client)?, ("verdict", &any), output)
             }
             Self::Show { id, service } => DECISIONS.get(service, id.as_ref(), global, output),
             Self::Tail { filters, tail, service } => {
                 let client = Client::new(service, global, DECISIONS.class)?;
-                tail.run(&client, &DECISIONS, filters.given()?, ("verdict", &filters.verdicts()), output)
+                tail.run(
+                    &client,
+                    &DECISIONS,
+                    filters.given(&client)?,
+                    ("verdict", &filters.verdicts()),
+                    output,
+                )
             }
         }
     }

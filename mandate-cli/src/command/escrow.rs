@@ -4,6 +4,7 @@
 mod contract;
 
 use clap::Subcommand;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use mandate_core::api_key::KeyClass;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
 use serde_json::json;
@@ -104,20 +105,23 @@ Examples:
         service: Service,
     },
     /// Move an escrow to its next state
-    #[command(after_help = "\
+    #[command(
+        allow_missing_positional = true,
+        after_help = "\
 Examples:
   mandate escrow transition esc_01hf7yat000000000000000007 delivered \\
       --note 'signed for'
 
 funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.
 released and refunded are entered when the settlement provider has moved the funds. Until then the escrow \
-shows its instruction, which is pending, and can only become disputed.")]
+shows its instruction, which is pending, and can only become disputed."
+    )]
     Transition {
-        /// The escrow's id, `esc_...`; at a terminal also its beginning
+        /// The escrow's id, `esc_...`; at a terminal also its beginning [default: a choice]
         #[arg(value_parser = given::<EscrowId>, add = completed::<EscrowId>())]
-        id: Given<EscrowId>,
+        id: Option<Given<EscrowId>>,
         /// The new state: delivered, released, refunded or disputed
-        #[arg(value_parser = EscrowState::parse)]
+        #[arg(value_parser = EscrowState::parse, add = ArgValueCandidates::new(next_states))]
         to: EscrowState,
         /// A note, visible to everyone who has the contract's address
         #[arg(long, value_name = "TEXT")]
@@ -126,6 +130,11 @@ shows its instruction, which is pending, and can only become disputed.")]
         change: Change,
     },
     Contract(contract::Contract),
+}
+
+/// What a shell offers for the state that an escrow is moved to.
+fn next_states() -> Vec<CompletionCandidate> {
+    ["delivered", "released", "refunded", "disputed"].map(CompletionCandidate::new).into()
 }
 
 impl Escrow {
@@ -165,7 +174,7 @@ impl Escrow {
                     &members::ESCROW,
                     output,
                 )?;
-                let id = to_change(Some(id), &client)?;
+                let id: EscrowId = to_change(id.as_ref(), &client)?;
                 let mut body = json!({"to": to.to_string()});
                 if let (Some(note), Some(body)) = (note, body.as_object_mut()) {
                     body.insert("note".to_owned(), json!(note));

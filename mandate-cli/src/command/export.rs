@@ -15,10 +15,10 @@ use crate::members;
 use crate::named::completed;
 use crate::output::Output;
 use crate::period::Period;
-use crate::resource::{Resource, given};
+use crate::resource::{Resource, given, must_be_there};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
-use crate::value::agent;
+use crate::value::{agent, verdict};
 
 const EXPORTS: Resource = Resource {
     path: "/exports",
@@ -54,7 +54,7 @@ An export changes nothing that governs: it is not confirmed in a live environmen
         #[arg(long = "as", value_name = "FORM", value_enum, default_value_t = Form::Ndjson)]
         form: Form,
         /// Only this verdict
-        #[arg(long, value_parser = Verdict::parse)]
+        #[arg(long, value_parser = verdict())]
         verdict: Option<Verdict>,
         /// Only this agent
         #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
@@ -99,6 +99,9 @@ impl Export {
                     &members::EXPORT,
                     output,
                 )?;
+                if let Some(id) = agent {
+                    must_be_there(&client, &[("agent", id.to_string())])?;
+                }
                 let body: serde_json::Map<String, serde_json::Value> = given(vec![
                     ("format", Some(word(form))),
                     ("verdict", verdict.as_ref().map(ToString::to_string)),

@@ -16,7 +16,7 @@ use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::key_set::in_use;
 use crate::output::{Output, note};
-use crate::profile::{Profile as Stored, Profiles, name};
+use crate::profile::{Profile as Stored, Profiles, name, names};
 use crate::prompt;
 use crate::resource::Resource;
 use crate::service::Service;
@@ -34,7 +34,7 @@ Examples:
       < organization.key")]
 pub(crate) struct Login {
     /// The profile's name [default: sandbox or live, depending on the key]
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = names())]
     name: Option<String>,
     #[command(flatten)]
     service: Service,
@@ -58,6 +58,7 @@ Examples:
   mandate switch live")]
 pub(crate) struct Switch {
     /// The profile's name
+    #[arg(add = names())]
     name: String,
 }
 
@@ -70,6 +71,7 @@ Examples:
 The key itself stays valid until the service's operator revokes it.")]
 pub(crate) struct Logout {
     /// The profile's name [default: the one in use]
+    #[arg(add = names())]
     name: Option<String>,
 }
 

@@ -12,8 +12,9 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
 use crate::governed::{self, Governing};
+use crate::named::completed;
 use crate::output::{Output, warn};
-use crate::resource::must_be_agent;
+use crate::resource::must_be_there;
 use crate::service::Service;
 use crate::style::{ERROR, GOOD, printable};
 use crate::value::agent;
@@ -40,7 +41,7 @@ Examples:
 Exit codes: 0 none of them can spend    3x one still can: why its mandate could not be revoked    4 not confirmed")]
 pub(crate) struct Stop {
     /// Stop this agent; can be repeated
-    #[arg(long, value_name = "AGENT", value_parser = agent)]
+    #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
     agent: Vec<AgentId>,
     /// Stop every agent of the environment
     #[arg(long)]
@@ -71,7 +72,7 @@ impl Stop {
         output.must_be_among(&["stopped", "already", "remaining"])?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         for id in &self.agent {
-            must_be_agent(&client, &[("agent", id.to_string())])?;
+            must_be_there(&client, &[("agent", id.to_string())])?;
         }
         let mut agents = self.governed(&client)?;
         let mut done = Outcome {

@@ -110,6 +110,56 @@ fn what_is_not_named_is_chosen_at_a_terminal() {
 }
 
 #[test]
+fn an_escrow_is_chosen_at_a_terminal_and_its_state_is_not_taken_for_it() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let buyer = organization.buyer("buyer");
+    let shell = Shell::new(&server, &organization);
+    let escrow = |amount: u32| {
+        let decision = buyer.ask(amount).text("/decision");
+        let open = ["escrow", "create", &decision, "--condition", "goods"];
+        shell.get(&[&open[..], &["--refund-after", "2999-01-01T00:00:00Z", "--jq", ".escrow"]].concat())
+    };
+    let (first, second) = (escrow(40), escrow(41));
+    let refused = shell.run(&["escrow", "transition", "delivered"]).code(2);
+    assert!(refused.err.contains("the escrow is not named"), "{refused:?}");
+    let args = ["escrow", "transition", "delivered"];
+    let mut terminal = Terminal::start(&server, organization.client.key(), &args);
+    terminal.shows(|screen| {
+        screen.contains("Which escrow?") && screen.contains("40 USD") && screen.contains("41 USD")
+    });
+    terminal.press(DOWN);
+    terminal.press("\r");
+    assert_eq!(terminal.end(), 0);
+    let state = |id: &str| shell.get(&["escrow", "show", id, "--jq", ".state"]);
+    assert_eq!((state(&first), state(&second)), ("delivered".to_owned(), "funded".to_owned()));
+}
+
+#[test]
+fn filters_take_the_beginning_of_an_id_and_refuse_what_is_not_there() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    organization.buyer("other").ask(1);
+    let decision = organization.buyer("buyer").ask(40).text("/decision");
+    let mandate_id = organization.client.get("/mandates").text("/data/0/id");
+    let shell = Shell::new(&server, &organization);
+    for id in [&mandate_id[..20], &mandate_id] {
+        assert_eq!(shell.get(&["decision", "list", "--mandate", id, "--jq", ".[].jti"]), decision, "{id}");
+    }
+    assert_eq!(shell.get(&["decision", "tail", "--mandate", &mandate_id[..20], "--jq", ".jti"]), decision);
+    let absent = "mnd_01hf7yat000000000000000007";
+    for (args, said) in [
+        (&["decision", "list", "--mandate", absent][..], "there is no mandate mnd_01hf7yat"),
+        (&["decision", "list", "--mandate", &absent[..16]], "no mandate whose id begins"),
+        (&["export", "create", "--agent", "nosuch"], "there is no agent agt_nosuch"),
+        (&["stop", "--agent", "nosuch"], "there is no agent agt_nosuch"),
+    ] {
+        let refused = shell.run(args).code(33);
+        assert!(refused.err.contains(said), "{args:?}: {refused:?}");
+    }
+}
+
+#[test]
 fn a_list_that_is_longer_than_the_screen_goes_to_a_pager() {
     let server = TestServer::start();
     let organization = server.demo();
@@ -165,6 +215,18 @@ fn shells_complete_ids_from_the_newest() {
             offered.lines().any(|line| line.starts_with(id.as_str()) && line.contains(about)),
             "{words:?}: {offered}"
         );
+    }
+    let mandate_id = organization.client.get("/mandates").text("/data/0/id");
+    for (words, offered) in [
+        (&["stop", "--agent", "agt_"][..], buyer.id.as_str()),
+        (&["decision", "list", "--mandate", "mnd_"], &mandate_id),
+        (&["decision", "list", "--verdict", "deny_l"], "deny_limit"),
+        (&["decision", "list", "--verdict", "den"], "deny\t"),
+        (&["export", "create", "--verdict", "deny_l"], "deny_limit"),
+        (&["escrow", "transition", &mandate_id, "del"], "delivered"),
+    ] {
+        let found = completed(&shell, words);
+        assert!(found.lines().any(|line| line.starts_with(offered)), "{words:?}: {found}");
     }
     assert!(!completed(&shell, &["decision", "show", "dec_7"]).contains("dec_"));
     assert!(completed(&shell, &["event", "list", "--type", "decision."]).contains("decision.review_pending"));

@@ -45,6 +45,12 @@ fn a_profile_is_kept_for_its_owner_alone_and_used_from_then_on() {
     assert_snapshot!("whoami", shown(&run(home, &["whoami"], "").code(0).out));
     assert_snapshot!("switch", shown(&run(home, &["switch", "live"], "").code(0).out));
     assert_snapshot!("whoami-live", shown(&run(home, &["whoami", "--json"], "").code(0).out));
+    for words in [&["switch", ""][..], &["logout", "l"], &["whoami", "--profile", ""]] {
+        let mut command = mandate(&[&["--", "mandate"], words].concat());
+        command.env("MANDATE_COMPLETE", "fish").env("MANDATE_CONFIG_DIR", home.join("mandate"));
+        let offered = Ran::from(command.output().unwrap()).code(0).out;
+        assert!(offered.lines().any(|line| line.starts_with("live\t")), "{words:?}: {offered}");
+    }
     let mode = run(home, &["--profile", "sandbox", "enforcement", "get", "--jq", ".mode"], "").code(0);
     assert_eq!(mode.out, "enforce\n");
     let authorize =
