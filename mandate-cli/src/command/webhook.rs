@@ -92,7 +92,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   mandate webhook ping whk_01hf7yat000000000000000007
-  mandate event show \"$(mandate webhook ping whk_01hf7yat000000000000000007 --jq .event)\"")]
+  mandate event show \\
+      \"$(mandate webhook ping whk_01hf7yat000000000000000007 --jq .event)\"")]
     Ping {
         /// The webhook's id, `whk_...`; at a terminal also its beginning [default: a choice]
         #[arg(value_parser = given::<WebhookId>, add = completed::<WebhookId>())]

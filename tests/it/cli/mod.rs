@@ -15,6 +15,7 @@ mod readme;
 mod reference;
 mod stop;
 mod watch;
+mod width;
 mod work;
 mod worked;
 

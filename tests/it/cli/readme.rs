@@ -88,6 +88,25 @@ fn every_command_of_the_readme_runs_as_it_is_written() {
     assert!(listened.contains("escrow.released"), "{listened}");
 }
 
+/// The requests of examples/README.md: the webhook that the first one creates is the one of the second.
+#[test]
+fn the_requests_of_the_examples_are_answered() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let reader = Reader { server: &server, organization: &organization, folder: folder.path() };
+    let page = text("examples/README.md");
+    let requests = page.split("\n```\n").find(|block| block.starts_with("curl ")).unwrap();
+    let (create, ping) = requests.split_at(requests.find("\ncurl -X POST").unwrap());
+    let paste = |requests: &str| {
+        let key = organization.client.key();
+        reader.paste(&format!("KEY={key}\n{requests}")).code(0).json()
+    };
+    let created = paste(create);
+    assert_eq!(created["events"], serde_json::json!(["decision.review_pending", "mandate.revoked"]));
+    let id = created["webhook"].as_str().unwrap();
+    assert_eq!(paste(&ping.replace("whk_…", id))["type"], "ping");
+}
+
 /// The first blocks, of an agent that pays and of the receiver of the payment.
 #[test]
 fn what_the_readme_shows_first_is_what_is_printed() {

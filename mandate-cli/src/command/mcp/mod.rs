@@ -31,8 +31,8 @@ use crate::value::source;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  MANDATE_BASE_URL=https://api.example.com/v1 MANDATE_AGENT_KEY_FILE=purchaser.key \\
-      mandate mcp
+  MANDATE_BASE_URL=https://api.example.com/v1 \\
+      MANDATE_AGENT_KEY_FILE=purchaser.key mandate mcp
   mandate mcp --base-url https://api.example.com/v1 --key-file purchaser.key \\
       --token-dir tokens
 

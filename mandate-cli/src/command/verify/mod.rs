@@ -140,8 +140,8 @@ Examples:
       --order order.json --nonce-elsewhere --json < token.txt
   mandate verify @token.txt --issuer https://verdicts.example.com --pinned \\
       --signature-only --explain
-  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --order order.json \\
-      --nonce-store nonces.db \\
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
+      --order order.json --nonce-store nonces.db \\
       --proof order-7.tlog-proof --log-key @log.key --policy witnesses.policy
   mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com \\
       --nonce-store nonces.db > answers.ndjson
