@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
 
 use crate::args::Args;
+use crate::command::reference;
 use crate::style::BOLD;
 use crate::table::width;
 use crate::usage::{taken_for_an_argument, words};
@@ -22,6 +23,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Account", &["login", "whoami", "switch", "logout", "profile"]),
     ("More", &["doctor", "open", "api", "version", "completions", "man"]),
 ];
+/// The topic about the options of every command.
+const OPTIONS: (&str, &str) = ("options", "The options of every command");
 /// Topics: the word, what it is about, and the heading of its section in the page.
 const TOPICS: [(&str, &str, &str); 3] = [
     ("exit-codes", "What each exit code means", "Exit codes"),
@@ -45,23 +48,46 @@ pub(crate) fn parsed() -> Result<Args, clap::Error> {
 pub(crate) fn line() -> Command {
     let line = Args::command();
     let groups = groups(&line);
-    let options: Vec<_> =
+    let names: Vec<_> =
         line.get_arguments().filter_map(|arg| arg.get_long()).map(|name| format!("--{name}")).collect();
-    let options = format!("Every command has {}; its --help explains them.", options.join(", "));
+    let options = format!("Every command has {}; mandate help options explains them.", names.join(", "));
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\n{}{{after-help}}",
         hanging("", &options, width())
     );
-    let topics = TOPICS.map(|(name, _, heading)| {
-        let text = section(heading, width());
-        Command::new(name)
-            .hide(true)
-            .about(text.clone())
-            .long_about(text)
-            .help_template("{about}")
-            .arg_required_else_help(true)
+    let topics = TOPICS.map(|(name, _, heading)| topic(name, section(heading, width())));
+    let explained = topic(OPTIONS.0, explained(&line));
+    let line = line.mut_args(|arg| {
+        let is_folded = arg.is_global_set();
+        arg.hide_long_help(is_folded)
     });
-    line.help_template(template).subcommands(topics)
+    folded(line, &options).help_template(template).subcommands(topics).subcommand(explained)
+}
+
+fn topic(name: &'static str, text: String) -> Command {
+    Command::new(name)
+        .hide(true)
+        .about(text.clone())
+        .long_about(text)
+        .help_template("{about}")
+        .arg_required_else_help(true)
+}
+
+/// The options of every command, a paragraph for each.
+fn explained(line: &Command) -> String {
+    let entry =
+        |(option, meaning): (String, String)| format!("  {option}\n{}", hanging("      ", &meaning, width()));
+    reference::of_every_command(line).into_iter().map(entry).collect::<Vec<_>>().join("\n")
+}
+
+/// The same, with a sentence about the options of every command in the long help of each command below.
+fn folded(command: Command, options: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let with_sentence = |below: Command| {
+        let help = below.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
+        folded(below, options).after_long_help(format!("{help}{options}"))
+    };
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_sentence))
 }
 
 /// The list of the commands, group by group, and of the topics.
@@ -79,7 +105,7 @@ fn groups(line: &Command) -> String {
         text.push('\n');
     }
     let _ = writeln!(text, "{BOLD}Topics{BOLD:#}, as mandate help TOPIC");
-    for (name, about, _) in TOPICS {
+    for (name, about) in TOPICS.map(|(name, about, _)| (name, about)).into_iter().chain([OPTIONS]) {
         entry(&mut text, name, about);
     }
     text

@@ -20,7 +20,7 @@ pub(crate) mod mcp;
 pub(crate) mod open;
 pub(crate) mod plan;
 pub(crate) mod profile;
-mod reference;
+pub(crate) mod reference;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod review;

@@ -23,6 +23,12 @@ pub(super) fn run(mut tree: Command, output: &mut Output) -> Exit {
     Exit::Success
 }
 
+/// Each option of every command, as it is typed, and its meaning.
+pub(crate) fn of_every_command(line: &Command) -> Vec<(String, String)> {
+    let options = line.get_arguments().filter(|arg| arg.is_global_set());
+    options.map(|arg| (spelling(arg), meaning(arg).replace('`', ""))).collect()
+}
+
 /// All commands below `parent` that are not hidden.
 fn write(text: &mut String, parent: &Command) {
     for command in parent.get_subcommands().filter(|command| !command.is_hide_set()) {

@@ -310,6 +310,18 @@ fn help_has_groups_and_topics_and_folds_what_every_command_has() {
     }
     let short = said(&["whoami", "-h"]).code(0).out;
     assert!(!short.contains("--jq") && short.contains("--base-url"), "{short}");
-    assert!(said(&["whoami", "--help"]).code(0).out.contains("--jq"));
+    // What every command has is one sentence, and explained in one place.
+    for args in [&["whoami", "--help"][..], &["decision", "list", "--help"], &["help", "agent"]] {
+        let help = said(args).code(0).out;
+        assert!(
+            help.contains("Every command has --json, --jq,") && !help.contains("Global options"),
+            "{help}"
+        );
+        assert!(!help.contains("relative on a terminal"), "{help}");
+    }
+    let options = said(&["help", "options"]).code(0).out;
+    for part in ["  --json[=FIELDS]\n", "relative on a terminal", "  --yes\n"] {
+        assert!(options.contains(part), "{part} is not in {options}");
+    }
     said(&["nosuch"]).code(2).says("unrecognized subcommand 'nosuch'");
 }
