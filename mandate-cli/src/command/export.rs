@@ -50,7 +50,7 @@ Examples:
 
 An export changes nothing that governs: it is not confirmed in a live environment, with or without a terminal.")]
     Create {
-        /// The file format: ndjson can be verified, csv is for spreadsheets
+        /// The form of the export: ndjson can be verified, csv is for spreadsheets
         #[arg(long = "as", value_name = "FORM", value_enum, default_value_t = Form::Ndjson)]
         form: Form,
         /// Only this verdict

@@ -57,8 +57,14 @@ const SCHEME: &str = "Bearer ";
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     let Args { global, command } = args;
     if output.is_csv() && !has_csv(command) {
-        return Err(Failure::new(Exit::Usage, "there is no CSV for this command")
-            .next("decision list, usage and report have it; `export create --as csv` has all decisions"));
+        return Err(match command {
+            Command::Export(export::Export::Create { .. }) => {
+                Failure::new(Exit::Usage, "--format is how this command's answer is printed, which is no CSV")
+                    .next("--as csv is the form of the export")
+            }
+            _ => Failure::new(Exit::Usage, "there is no CSV for this command")
+                .next("decision list, usage and report have it; mandate export create --as csv exports all decisions"),
+        });
     }
     match command {
         Command::Verify(args) => verify::run(args, global, output),

@@ -71,6 +71,8 @@ fn csv_is_read_alike_by_everyone() {
     {
         shell.run(&[args, &["--format", "csv"]].concat()).code(2).says("there is no CSV for this command");
     }
+    let export = shell.run(&["export", "create", "--format", "csv"]).code(2);
+    assert!(export.err.contains("--as csv is the form of the export"), "{export:?}");
     shell.run(&["usage", "--format", "csv", "--json"]).code(2).says("--format csv is not JSON");
 }
 
