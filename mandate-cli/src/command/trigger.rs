@@ -17,6 +17,7 @@ use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
+use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::Service;
@@ -74,8 +75,8 @@ pub(crate) struct Trigger {
     #[arg(value_name = "EVENT", value_parser = event_kind())]
     event: EventKind,
     /// The webhook to ping [default: the newest]
-    #[arg(long, value_name = "ID", value_parser = WebhookId::parse)]
-    webhook: Option<WebhookId>,
+    #[arg(long, value_name = "ID", value_parser = given::<WebhookId>, add = completed::<WebhookId>())]
+    webhook: Option<Given<WebhookId>>,
     #[command(flatten)]
     service: Service,
 }
@@ -130,7 +131,7 @@ impl Trigger {
     /// Makes the change that the event reports. Returns the event's id.
     fn make(&self, sandbox: &mut SandboxClient) -> Result<String, Failure> {
         match self.event {
-            EventKind::Ping => sandbox.ping(self.webhook),
+            EventKind::Ping => sandbox.ping(self.webhook.as_ref()),
             EventKind::MandateRevoked => {
                 let mandate = sandbox.mandate(DAYS)?.0;
                 sandbox.act(&format!("/mandates/{mandate}/revoke"), None)?;
@@ -235,9 +236,9 @@ impl SandboxClient {
         self.seen("escrow", &escrow)
     }
 
-    fn ping(&mut self, webhook: Option<WebhookId>) -> Result<String, Failure> {
-        let webhook = if let Some(id) = webhook {
-            id.to_string()
+    fn ping(&mut self, webhook: Option<&Given<WebhookId>>) -> Result<String, Failure> {
+        let webhook = if webhook.is_some() {
+            to_change::<WebhookId>(webhook, &self.client)?.to_string()
         } else {
             let newest = self.client.get("/webhooks", &[("limit", "1".to_owned())])?;
             let newest = fields::items(&newest, "data").and_then(|items| items.first().copied());

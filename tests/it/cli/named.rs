@@ -217,12 +217,16 @@ fn shells_complete_ids_from_the_newest() {
         );
     }
     let mandate_id = organization.client.get("/mandates").text("/data/0/id");
+    let hook = serde_json::json!({"url": "http://127.0.0.1:9/", "events": ["ping"]});
+    let webhook = organization.client.post("/webhooks", &hook).text("/webhook");
     for (words, offered) in [
         (&["stop", "--agent", "agt_"][..], buyer.id.as_str()),
         (&["decision", "list", "--mandate", "mnd_"], &mandate_id),
         (&["decision", "list", "--verdict", "deny_l"], "deny_limit"),
         (&["decision", "list", "--verdict", "den"], "deny\t"),
         (&["export", "create", "--verdict", "deny_l"], "deny_limit"),
+        (&["mandate", "template", "--agent", "agt_"], buyer.id.as_str()),
+        (&["trigger", "ping", "--webhook", "whk_"], &webhook),
         (&["escrow", "transition", &mandate_id, "del"], "delivered"),
     ] {
         let found = completed(&shell, words);

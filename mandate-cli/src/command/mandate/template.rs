@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::named::completed;
 use crate::output::Output;
 use crate::style::BOLD;
 use crate::value::agent;
@@ -20,7 +21,7 @@ Examples:
   mandate mandate template --explain")]
 pub(crate) struct Template {
     /// The agent that may spend
-    #[arg(long, value_name = "AGENT", default_value = "agt_buyer", value_parser = agent)]
+    #[arg(long, value_name = "AGENT", default_value = "agt_buyer", value_parser = agent, add = completed::<AgentId>())]
     agent: AgentId,
     /// The currency of the limits
     #[arg(long, value_name = "CODE", default_value = "USD", value_parser = Currency::parse)]

@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Reader, read_mandate, walk};
 use crate::input::Source;
 use crate::mistake;
+use crate::named::completed;
 use crate::output::Output;
 use crate::style::{BOLD, CAUTION, GOOD};
 use crate::value::{agent, source};
@@ -52,7 +53,7 @@ pub(crate) struct Simulate {
     decisions: Source,
 
     /// Simulate only this agent; can be repeated
-    #[arg(long, value_name = "AGENT", value_parser = agent)]
+    #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
     agent: Vec<AgentId>,
 
     /// What happens to requests that need a review
