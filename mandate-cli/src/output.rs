@@ -197,7 +197,7 @@ impl Output {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
             Ok(text) => {
-                self.must_have_fields(&[&text])?;
+                self.must_be_in(&text)?;
                 self.document(&text)
             }
             Err(e) => {
@@ -210,12 +210,17 @@ impl Output {
     /// The service's answer unchanged, with a line break; or what was selected from it.
     pub(crate) fn body(&mut self, body: &str) -> Result<(), Failure> {
         if self.format == Format::Json {
-            let items: Option<Vec<&RawValue>> = serde_json::from_str(body).ok();
-            let objects =
-                items.map_or_else(|| vec![body], |items| items.into_iter().map(RawValue::get).collect());
-            self.must_have_fields(&objects)?;
+            self.must_be_in(body)?;
         }
         self.document(body)
+    }
+
+    /// Refuses the name of a field that neither the object in `body` has, nor any of an array.
+    fn must_be_in(&self, body: &str) -> Result<(), Failure> {
+        let items: Option<Vec<&RawValue>> = serde_json::from_str(body).ok();
+        let objects =
+            items.map_or_else(|| vec![body], |items| items.into_iter().map(RawValue::get).collect());
+        self.must_have_fields(&objects)
     }
 
     /// Refuses the name of a field that none of these objects has or may have; without an object, one that none of the service

@@ -91,6 +91,7 @@ struct ShownKey {
 }
 
 pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
+    output.must_be_among(&["issuer", "pinned_at", "keys"])?;
     match args {
         Jwks::Show { issuer, jwks } => {
             let place = match (issuer, jwks) {
@@ -121,7 +122,6 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
-    output.must_be_among(&["issuer", "pinned_at", "keys"])?;
     // With another spelling of the issuer, the keys would never be found again.
     let address = published_at(&well_formed(&args.issuer)?)?;
     let place = match &args.jwks {

@@ -319,6 +319,7 @@ impl Logout {
 impl Profile {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
         let Self::List = self;
+        output.must_be_among(&MEMBERS)?;
         let profiles = Profiles::load()?;
         let current = profiles.chosen(None)?;
         let mut rows = Vec::new();

@@ -142,6 +142,27 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
 }
 
 #[test]
+fn the_fields_of_a_list_are_known_when_it_is_empty_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| {
+        let mut command = mandate(args);
+        Ran::from(command.env("MANDATE_CONFIG_DIR", folder.path()).output().unwrap())
+    };
+    for (list, field) in [
+        (&["profile", "list"][..], "base_url"),
+        (&["jwks", "list"], "keys"),
+        (&["mandate", "template", "--explain"], "meaning"),
+    ] {
+        let option = format!("--json={field}");
+        let chosen = said(&[list, &[option.as_str()]].concat()).code(0).json();
+        let entries = chosen.as_array().unwrap();
+        assert!(entries.iter().all(|entry| entry[field].is_string()), "{list:?}: {chosen}");
+        assert_eq!(entries.is_empty(), list.len() == 2, "{list:?}: {chosen}");
+        said(&[list, &["--json=nosuch"]].concat()).code(2).says("there is no field `nosuch`");
+    }
+}
+
+#[test]
 fn a_field_without_its_equals_sign_gets_a_tip() {
     for args in [
         &["decision", "list", "--json", "id"][..],
