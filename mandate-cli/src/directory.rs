@@ -2,8 +2,8 @@
 //! lost.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use etcetera::{BaseStrategy as _, choose_base_strategy};
@@ -59,26 +59,82 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Writes the whole file or nothing, readable by its owner alone.
-pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     create(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    replace(path, content, |_| Ok(()))
+}
+
+/// Writes to the path that an option names, as a shell would: a link is followed and stays, a file keeps its owner and its
+/// mode, and a device or a pipe is written into. A file is written whole or not at all; a new one is readable by its owner
+/// alone.
+pub(crate) fn write_to(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    // A link to a file that is not there yet names the file to make.
+    options.write(true).create(path.is_symlink());
+    private(&mut options);
+    let mut there = match options.open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return write(path, content),
+        there => there?,
+    };
+    let found = there.metadata()?;
+    if !found.is_file() {
+        return there.write_all(content);
+    }
+    let path = fs::canonicalize(path)?;
+    // What a link leads to may have been changed meanwhile, by a user who may not write there.
+    if !is_at(&there, &path) {
+        return Err(io::Error::other("it was replaced meanwhile"));
+    }
+    replace(&path, content, |file| keep(file, &found))
+}
+
+/// Whether `path` still names this file.
+#[cfg(unix)]
+pub(crate) fn is_at(file: &fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_at(_: &fs::File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Puts a file in the place of the one at `path`, once it is on disk.
+fn replace(path: &Path, content: &[u8], prepare: impl FnOnce(&fs::File) -> io::Result<()>) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+    prepare(file.as_file())?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
 }
 
-/// Makes a directory and its parents, accessible by their owner alone.
+/// Gives a file the owner, if this user may, and the mode of another.
 #[cfg(unix)]
-pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+fn keep(file: &fs::File, of: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let _ = fchown(file, Some(of.uid()), Some(of.gid()));
+    file.set_permissions(of.permissions())
 }
 
 #[cfg(not(unix))]
-pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)
+fn keep(file: &fs::File, of: &fs::Metadata) -> io::Result<()> {
+    file.set_permissions(of.permissions())
+}
+
+/// Makes a directory and its parents, accessible by their owner alone.
+#[cfg(unix)]
+pub(crate) fn create(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn create(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
 }
 
 /// Makes files created with `options` accessible by their owner alone.

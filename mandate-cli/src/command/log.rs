@@ -48,8 +48,8 @@ impl Log {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes to the path that an option names.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    directory::write(path, bytes)
+    directory::write_to(path, bytes)
         .map_err(|e| Failure::new(Exit::Io, format!("{} cannot be written: {e}", path.display())))
 }

@@ -16,7 +16,7 @@ use mandate_core::{EnvironmentKind, ExportId};
 
 use super::EXPORTS;
 use crate::client::{Client, Resume};
-use crate::directory::private;
+use crate::directory::{is_at, private};
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 use crate::fields;
@@ -284,19 +284,6 @@ fn claim(part: &Path) -> Result<File, Failure> {
             Err(TryLockError::Error(e)) => return Err(unwritable(part, &e)),
         }
     }
-}
-
-/// Whether `path` still names this file.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let place = |meta: fs::Metadata| (meta.dev(), meta.ino());
-    file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
-}
-
-#[cfg(not(unix))]
-fn is_at(_: &File, path: &Path) -> bool {
-    path.exists()
 }
 
 /// Removes the file of a download that has not begun.

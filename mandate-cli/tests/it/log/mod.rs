@@ -2,6 +2,7 @@
 
 mod audit;
 mod edits;
+mod files;
 mod keys;
 mod monitor;
 mod page;
