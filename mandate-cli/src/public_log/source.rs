@@ -5,12 +5,13 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use mandate_core::log::{
-    Hash, MAX_ENTRY_BYTES, MAX_NOTE_BYTES, MAX_PROOF_BYTES, SignedCheckpoint, TILE_WIDTH, Tile, TileKind,
-    VerifierKey,
+    Hash, KeyKind, MAX_ENTRY_BYTES, MAX_NOTE_BYTES, MAX_PROOF_BYTES, SignedCheckpoint, TILE_WIDTH, Tile,
+    TileKind, VerifierKey,
 };
 
 use super::Refused;
 use super::place::Place;
+use super::trust::parse;
 use crate::directory::hex;
 use crate::exit::{Exit, Failure};
 use crate::http::{self, Address, REQUEST_TIMEOUT, Transport};
@@ -56,14 +57,22 @@ impl Source {
         self.must_have("checkpoint", MAX_NOTE_BYTES)
     }
 
-    /// The text of the log's key, as it is published.
-    pub(crate) fn key(&self) -> Result<Vec<u8>, Failure> {
-        self.must_have("key", MAX_KEY_BYTES)
+    /// The log's key, as it is published.
+    pub(crate) fn key(&self) -> Result<VerifierKey, Failure> {
+        read_key(&self.must_have("key", MAX_KEY_BYTES)?).map_err(|why| {
+            Failure::new(Exit::NotProved, format!("the key of the log at {} is refused: {why}", self.place))
+        })
     }
 
-    /// The text of the key of the log that has begun in place of this one. None: this one goes on.
-    pub(crate) fn next(&self) -> Result<Option<Vec<u8>>, Failure> {
-        self.find("next", MAX_KEY_BYTES)
+    /// The key of the log that has begun in place of this one. None: this one goes on.
+    pub(crate) fn next(&self) -> Result<Option<VerifierKey>, Failure> {
+        let Some(text) = self.find("next", MAX_KEY_BYTES)? else { return Ok(None) };
+        read_key(&text).map(Some).map_err(|why| {
+            let what = format!("`next` of the log at {} is not the key of a log: {why}", self.place);
+            Failure::new(Exit::UnknownAnswer, what).next(
+                "whether the log goes on is not known: what serves a log that does must answer 404 there",
+            )
+        })
     }
 
     /// The proof of the token with this hash. None: it is not in the log, or not yet; a folder has no proofs.
@@ -126,6 +135,11 @@ impl Source {
             }
         }
     }
+}
+
+/// The key in what is served as one.
+fn read_key(text: &[u8]) -> Result<VerifierKey, String> {
+    parse(String::from_utf8_lossy(text).trim_end_matches('\n'), KeyKind::Note)
 }
 
 /// What is at an address. None: nothing.

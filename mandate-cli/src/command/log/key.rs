@@ -15,7 +15,7 @@ use crate::output::{Output, note, say};
 use crate::public_log::pins::{self, Pin};
 use crate::public_log::place::{LogArgs, Place};
 use crate::public_log::source::Source;
-use crate::public_log::trust::{key, parse};
+use crate::public_log::trust::key;
 use crate::style::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -202,17 +202,11 @@ const MAX_LOGS: usize = 1_000;
 
 /// The key that the newest log at a place shows now.
 fn published(place: &Place) -> Result<VerifierKey, Failure> {
-    let parsed = |text: &[u8]| {
-        let text = String::from_utf8_lossy(text).into_owned();
-        parse(text.trim_end_matches('\n'), KeyKind::Note).map_err(|why| {
-            Failure::new(Exit::NotProved, format!("the key of the log at {place} is refused: {why}"))
-        })
-    };
     let mut source = Source::new(place.clone())?;
-    let mut key = parsed(&source.key()?)?;
+    let mut key = source.key()?;
     for _ in 0..MAX_LOGS {
         let Some(next) = source.next()? else { return Ok(key) };
-        key = parsed(&next)?;
+        key = next;
         source = Source::of(place, Some(&key))?;
     }
     Err(Failure::new(

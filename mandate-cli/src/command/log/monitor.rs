@@ -45,7 +45,7 @@ Examples:
 
 Exit codes:
   0 it only grew    52 fork    53 rollback    54 new origin    55 late    51 not what it has signed
-  23 a governing change is missing or there twice    2 usage    36, 37 log not reachable    3 file")]
+  23 a governing change is missing or there twice    2 usage    36, 37, 38 log not readable    3 file")]
 pub(crate) struct Monitor {
     /// The file that this command keeps between its looks
     #[arg(long, value_name = "FILE")]

@@ -14,7 +14,7 @@ use crate::output::{Output, warn};
 use crate::public_log::place::{LogArgs, Place};
 use crate::public_log::proof::{self, Proved};
 use crate::public_log::source::Source;
-use crate::public_log::trust::{Trust, TrustArgs, parse};
+use crate::public_log::trust::{Trust, TrustArgs};
 use crate::style::printable;
 
 /// For how many seconds a token may be missing from the log before the service has broken its promise.
@@ -84,10 +84,7 @@ pub(super) fn trust(args: &TrustArgs, source: &Source) -> Result<Trust, Failure>
     if let Some(trust) = args.known(source.place())? {
         return Ok(trust);
     }
-    let text = String::from_utf8_lossy(&source.key()?).into_owned();
-    let key = parse(text.trim_end_matches('\n'), mandate_core::log::KeyKind::Note).map_err(|why| {
-        Failure::new(Exit::NotProved, format!("the key of the log at {} is refused: {why}", source.place()))
-    })?;
+    let key = source.key()?;
     warn(format_args!(
         "the log's key is not pinned: the proof is checked under the key that the log shows now; mandate log key pin --log {} keeps it",
         source.place()

@@ -203,6 +203,23 @@ fn a_new_origin_is_told_apart_and_must_continue_the_old_log() {
     watched.look(&[]).code(51).says("only the first entry may");
 }
 
+/// A site that answers every path with a page says nothing about the log.
+#[test]
+fn a_page_in_the_place_of_a_key_is_no_new_origin() {
+    let watched = Watched::new();
+    watched.look(&[]).code(0);
+    let state = watched.state();
+    for page in ["<!doctype html>\n", "", &format!("{}\n", witness(1).verifier())] {
+        watched.site.add("/log/sandbox/next", page.as_bytes().to_vec());
+        watched.look(&[]).code(38).says("is not the key of a log");
+        let shown = ["key", "show", "--log", &watched.site.log()];
+        ran(log(watched.folder.path(), &shown)).code(38).says("is not the key of a log");
+    }
+    assert_eq!(watched.state(), state);
+    watched.site.remove("/log/sandbox/next");
+    watched.look(&[]).code(0);
+}
+
 #[test]
 fn a_token_that_is_a_day_old_must_be_in_the_log() {
     let mut watched = Watched::new();

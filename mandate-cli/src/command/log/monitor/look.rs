@@ -76,7 +76,7 @@ impl Looked {
         watch_key: Option<&WatchKey>,
     ) -> Result<Self, Found> {
         if let Some(next) = source.next()? {
-            return Err(goes_on(source, next_origin(&next).as_deref(), trust).into());
+            return Err(goes_on(source, next.name(), trust).into());
         }
         let bytes = source.checkpoint()?;
         let signed = SignedCheckpoint::parse(&bytes)
@@ -160,17 +160,11 @@ fn another_origin(source: &Source, signed: &SignedCheckpoint, trust: &Trust) -> 
     if key.name() == origin || !source.place().may_have(origin) {
         return None;
     }
-    Some(goes_on(source, Some(origin), trust))
+    Some(goes_on(source, origin, trust))
 }
 
-/// The name in the text of another log's key.
-fn next_origin(key: &[u8]) -> Option<String> {
-    VerifierKey::parse(std::str::from_utf8(key).ok()?.trim_end()).ok().map(|key| key.name().to_owned())
-}
-
-fn goes_on(source: &Source, origin: Option<&str>, trust: &Trust) -> Failure {
-    let (origin, known) =
-        (origin.unwrap_or("another log"), trust.key.as_ref().map_or("none", VerifierKey::name));
+fn goes_on(source: &Source, origin: &str, trust: &Trust) -> Failure {
+    let known = trust.key.as_ref().map_or("none", VerifierKey::name);
     let failure = Failure::new(
         Exit::NewOrigin,
         format!("the log at {} goes on as {origin}; the known key is that of {known}", source.place()),
