@@ -75,6 +75,24 @@ impl Place {
         }
     }
 
+    /// Where the log with this number is, of those that have followed one another here.
+    pub(crate) fn numbered(&self, number: u64) -> Result<Self, Failure> {
+        match self {
+            Self::Url(_) if number == 1 => Ok(self.clone()),
+            Self::Url(address) => Self::read(&format!("{}/{number}", address.as_str().trim_end_matches('/'))),
+            Self::Folder(folder) => Err(Failure::new(
+                Exit::Usage,
+                format!("{} is a copy of one log, which has no others by number", folder.display()),
+            )
+            .next("leave --number out, or pass the log's address with --log URL")),
+        }
+    }
+
+    /// Whether the log of this origin is below this place.
+    pub(crate) fn leads_to(&self, origin: &str) -> bool {
+        matches!(self, Self::Url(_)) && self.may_have(origin)
+    }
+
     /// Whether a log at this place may have this origin: the address without its scheme, with a number behind it from the
     /// second origin on. A folder can be a copy of any log.
     pub(crate) fn may_have(&self, origin: &str) -> bool {

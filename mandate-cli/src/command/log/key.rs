@@ -11,7 +11,7 @@ use super::witness::secret;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Output, note, say};
+use crate::output::{Output, note, say, warn};
 use crate::public_log::pins::{self, Pin};
 use crate::public_log::place::{LogArgs, Place};
 use crate::public_log::source::Source;
@@ -21,11 +21,18 @@ use crate::style::printable;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Key {
     /// Show the key that a log publishes, with its fingerprint
+    ///
+    /// Where a log has ended and others have begun in its place, it is the key of the newest one, or of the one that --number
+    /// names. An address that ends with a number, and a folder, have one log.
     #[command(after_help = "\
 Examples:
   mandate log key show --issuer https://verdicts.example.com
-  mandate log key show --issuer https://verdicts.example.com --jq .key > log.key")]
+  mandate log key show --issuer https://verdicts.example.com --jq .key > log.key
+  mandate log key show --issuer https://verdicts.example.com --number 1")]
     Show {
+        /// Which of the logs that have followed one another, from 1 [default: the newest]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        number: Option<u64>,
         #[command(flatten)]
         log: LogArgs,
     },
@@ -84,9 +91,9 @@ pub(crate) struct PinKey {
 impl Key {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
-            Self::Show { log } => {
+            Self::Show { log, number } => {
                 let place = log.place(None, global)?;
-                let key = published(&place)?;
+                let key = published(&place, *number)?;
                 show(&described(&place.to_string(), &key, None), output)?;
             }
             Self::Pin(args) => args.run(global, output)?,
@@ -138,7 +145,7 @@ impl PinKey {
         };
         let key = match &self.key {
             Some(text) => key(text, KeyKind::Note)?,
-            None => published(&place)?,
+            None => published(&place, None)?,
         };
         if !place.may_have(key.name()) {
             return Err(Failure::new(
@@ -200,14 +207,22 @@ impl PinKey {
 /// How many logs may follow one another at an address.
 const MAX_LOGS: usize = 1_000;
 
-/// The key that the newest log at a place shows now.
-fn published(place: &Place) -> Result<VerifierKey, Failure> {
-    let mut source = Source::new(place.clone())?;
-    let mut key = source.key()?;
+/// The key that a place shows now: of the log with this number, or of the newest one. A folder, and an address that ends with
+/// a number, have one log.
+fn published(place: &Place, number: Option<u64>) -> Result<VerifierKey, Failure> {
+    let mut source = Source::new(number.map_or_else(|| Ok(place.clone()), |number| place.numbered(number))?)?;
     for _ in 0..MAX_LOGS {
-        let Some(next) = source.next()? else { return Ok(key) };
-        key = next;
-        source = Source::of(place, Some(&key))?;
+        let (key, next) = (source.key()?, source.next()?);
+        let Some(next) = next else { return Ok(key) };
+        if number.is_some() || !place.leads_to(next.name()) {
+            warn(format_args!(
+                "the log {} has ended, and goes on as {}",
+                printable(key.name()),
+                printable(next.name())
+            ));
+            return Ok(key);
+        }
+        source = Source::of(place, Some(&next))?;
     }
     Err(Failure::new(
         Exit::NotProved,

@@ -57,3 +57,47 @@ fn a_pinned_key_is_used_and_never_replaced_by_another() {
     site.remove("/log/sandbox/key");
     key(&[&["show"], &at[..]].concat()).code(33);
 }
+
+/// Three logs, of which the first two have ended.
+#[test]
+fn the_key_of_each_log_can_be_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::new();
+    let first = TestLog::at(&site);
+    let origin = first.key.verifier().name().to_owned();
+    let numbered = |number: u8| {
+        let mut log = first.clone();
+        let name = format!("{origin}/{number}");
+        log.key = SigningKey::new(&name, KeyKind::Note, &[number; 32]).unwrap();
+        log.push(&strange(1));
+        log
+    };
+    let logs = [first.clone(), numbered(2), numbered(3)];
+    for log in &logs {
+        log.publish(&site);
+    }
+    let next = |log: &TestLog| format!("{}\n", log.verifier()).into_bytes();
+    site.add("/log/sandbox/next", next(&logs[1]));
+    site.add("/log/sandbox/2/next", next(&logs[2]));
+    let show = |args: &[&str]| ran(log(folder.path(), &[&["key", "show", "--jq", ".key"], args].concat()));
+    let base = site.log();
+    let of = |shown: Ran, log: &TestLog| assert_eq!(shown.out.trim_end(), log.verifier());
+    for (number, log) in ["1", "2", "3"].into_iter().zip(&logs) {
+        let shown = show(&["--log", &base, "--number", number]).code(0);
+        assert_eq!(shown.err.contains("has ended"), number != "3", "{number}");
+        of(shown, log);
+    }
+    of(show(&["--log", &base]).code(0), &logs[2]);
+    // An address with a number has that log.
+    of(show(&["--log", &format!("{base}/2")]).code(0).says(&format!("goes on as {origin}/3")), &logs[1]);
+    of(show(&["--log", &format!("{base}/3")]).code(0), &logs[2]);
+    show(&["--log", &base, "--number", "4"]).code(33).says("has no key");
+    show(&["--log", &base, "--number", "0"]).code(2);
+    // So has a folder.
+    let copy = folder.path().join("copy");
+    logs[1].write(&copy);
+    std::fs::write(copy.join("next"), next(&logs[2])).unwrap();
+    let copy = copy.to_str().unwrap();
+    of(show(&["--log", copy]).code(0), &logs[1]);
+    show(&["--log", copy, "--number", "2"]).code(2).says("is a copy of one log");
+}
