@@ -36,6 +36,8 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 ///
 /// The file of --state holds the last checkpoint and is written when all is well. After a fork, a file beside it
 /// (`STATE.fork`) holds the two signed checkpoints: they prove the fork to anyone.
+///
+/// A log that has ended is looked at to its end; then the exit code is 54 until --log-key goes over to the log that goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -79,6 +81,12 @@ struct Report {
     /// The origin of the log that this one continues, at the look that goes over to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     continues: Option<String>,
+    /// How many entries of that one came after the last look, and were not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unseen: Option<u64>,
+    /// The origin of the log that goes on in place of this one, which has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 impl Monitor {
@@ -92,8 +100,12 @@ impl Monitor {
         let now = environment::now();
         let looked = Looked::look(&source, &trust, before.as_ref(), watch_key.as_ref());
         let looked = looked.map_err(|failure| self.keep_fork(failure))?;
-        let mut late = late::tokens(self.tokens.as_deref(), &source, &trust, now)?;
-        let unwitnessed_since = late::witnesses(&trust, &looked.signed, before.as_ref(), now, &mut late);
+        let (mut late, mut unwitnessed_since) = (Vec::new(), None);
+        // A log that has ended gets no more entries and cosignatures: what it lacks may be in the one that goes on.
+        if looked.next.is_none() {
+            late = late::tokens(self.tokens.as_deref(), &source, &trust, now)?;
+            unwitnessed_since = late::witnesses(&trust, &looked.signed, before.as_ref(), now, &mut late);
+        }
         looked.state(key, before.as_ref(), unwitnessed_since, now).write(&self.state)?;
         let report = Report {
             log: looked.checkpoint.origin().to_owned(),
@@ -103,7 +115,9 @@ impl Monitor {
             unknown: looked.unknown,
             governing: looked.governing,
             late,
-            continues: looked.continues,
+            unseen: looked.continues.as_ref().map(|older| older.unseen),
+            continues: looked.continues.map(|older| older.origin),
+            next: looked.next,
         };
         report.print(now, output)
     }
@@ -151,10 +165,11 @@ impl Monitor {
 impl Report {
     fn exit(&self) -> Exit {
         let odd = self.governing.as_ref().is_some_and(|changes| !changes.are_whole());
-        if self.continues.is_some() {
-            Exit::NewOrigin
-        } else if odd {
+        // What is said once comes first.
+        if odd {
             Exit::Findings
+        } else if self.continues.is_some() || self.next.is_some() {
+            Exit::NewOrigin
         } else if !self.late.is_empty() {
             Exit::LateLog
         } else {
@@ -171,6 +186,12 @@ impl Report {
         output.line("log", printable(&self.log));
         if let Some(older) = &self.continues {
             output.line("continues", format_args!("{CAUTION}{}{CAUTION:#}", printable(older)));
+        }
+        if let Some(unseen) = self.unseen.filter(|unseen| *unseen > 0) {
+            output.line(
+                "unseen",
+                format_args!("{CAUTION}{unseen} entries of that log came after the last look, and were not looked at{CAUTION:#}"),
+            );
         }
         match self.before {
             Some(before) => {
@@ -195,6 +216,12 @@ impl Report {
         }
         for late in &self.late {
             output.line("late", format_args!("{ERROR}{}{ERROR:#}", printable(late)));
+        }
+        if let Some(next) = &self.next {
+            output.line(
+                "goes on as",
+                format_args!("{CAUTION}{}{CAUTION:#}; {}", printable(next), look::GO_OVER),
+            );
         }
         output.text(&match exit {
             Exit::Success => format!("{GOOD}CONSISTENT{GOOD:#} as of {now}\n"),

@@ -177,7 +177,7 @@ fn a_new_origin_is_told_apart_and_must_continue_the_old_log() {
         second
     };
     let key = second(None).verifier();
-    watched.look(&[]).code(54).says(&format!("goes on as {origin}/2"));
+    watched.look(&[]).code(54).shows(&format!("goes on as   {origin}/2")).shows("--log-key");
     let goes_over = || watched.look(&["--log-key", &key]);
     goes_over().code(51).says("does not name the log");
     // The old log's last checkpoint must not be behind the last look, nor another.
@@ -201,6 +201,61 @@ fn a_new_origin_is_told_apart_and_must_continue_the_old_log() {
     late.push(&Entry::OlderLog(watched.log.checkpoint()));
     late.publish(&watched.site);
     watched.look(&[]).code(51).says("only the first entry may");
+}
+
+/// What came to a log last is looked at although another one goes on.
+#[test]
+fn an_ended_log_is_looked_at_to_its_end() {
+    let mut watched = Watched::new();
+    let watch_key = watched.watch_key();
+    let look = |watched: &Watched| watched.look(&["--watch-key", &watch_key, "--json"]);
+    look(&watched).code(0);
+    let (before, seen) = (watched.state(), watched.log.clone());
+    let origin = watched.log.key.verifier().name().to_owned();
+    let second = SigningKey::new(&format!("{origin}/2"), KeyKind::Note, &[9; 32]).unwrap();
+    let next = format!("{}\n", second.verifier());
+    let goes_on = |watched: &Watched| watched.site.add("/log/sandbox/next", next.clone().into_bytes());
+    watched.log.push(&governing(3));
+    watched.log.push(&key_event(KeyChange::Revoked));
+    watched.log.publish(&watched.site);
+    goes_on(&watched);
+    let last = look(&watched).code(54).json();
+    assert_eq!((&last["before"], &last["size"]), (&json!(303), &json!(305)));
+    assert_eq!(
+        (&last["keys"][0]["change"], &last["governing"]["new"]),
+        (&json!("revoked"), &json!({"3": 303}))
+    );
+    assert_eq!(last["next"], format!("{origin}/2"));
+    let again = look(&watched).code(54).json();
+    assert_eq!((&again["before"], &again["governing"]["new"]), (&json!(305), &json!({})));
+    // A change that is there twice is a finding first: it is found once.
+    watched.log.push(&governing(1));
+    watched.log.publish(&watched.site);
+    goes_on(&watched);
+    look(&watched).code(23);
+    look(&watched).code(54);
+    // A fork is one although the log has ended. One that was restored to fewer entries has ended for that.
+    let state = watched.folder.path().join("state");
+    std::fs::write(&state, &before).unwrap();
+    let mut fork = seen.clone();
+    fork.entries[7] = strange(9_999).to_bytes();
+    fork.strangers(1);
+    fork.publish(&watched.site);
+    goes_on(&watched);
+    look(&watched).code(52);
+    let mut restored = seen;
+    restored.entries.truncate(200);
+    restored.publish(&watched.site);
+    goes_on(&watched);
+    watched.look(&[]).code(54).says("goes on as").says("shows 200 now");
+    assert_eq!(watched.state(), before);
+    // What was published behind the last look, and not looked at, is said at the look that goes over.
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.key = second;
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    let over = watched.look(&["--log-key", &new.verifier(), "--json"]).code(54).json();
+    assert_eq!((&over["continues"], &over["unseen"]), (&json!(origin), &json!(3)));
 }
 
 /// A site that answers every path with a page says nothing about the log.

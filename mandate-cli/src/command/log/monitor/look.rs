@@ -16,6 +16,9 @@ use crate::public_log::trust::Trust;
 /// How many events of signing keys a look holds. A service has a few in a year.
 const MAX_KEY_EVENTS: usize = 10_000;
 
+/// What to do about a log that has ended.
+pub(super) const GO_OVER: &str = "ask the operator why; then pass the new log's key with --log-key, and its first entry is compared with the last look";
+
 /// An event of a signing key, as it is shown.
 #[derive(Debug, Serialize)]
 pub(super) struct KeySeen {
@@ -34,7 +37,17 @@ pub(super) struct Looked {
     pub(super) unknown: u64,
     pub(super) governing: Option<Changes>,
     /// The older log that this one continues, where the last look was at that.
-    pub(super) continues: Option<String>,
+    pub(super) continues: Option<Older>,
+    /// The log that goes on in place of this one, which has ended.
+    pub(super) next: Option<String>,
+}
+
+/// The log that another one continues.
+#[derive(Debug)]
+pub(super) struct Older {
+    pub(super) origin: String,
+    /// How many of its entries came after the last look.
+    pub(super) unseen: u64,
 }
 
 /// Why a look has ended.
@@ -69,15 +82,29 @@ struct Collected<'a> {
 }
 
 impl Looked {
+    /// A log that has ended is looked at to its end like any other: what came to it last must not be overlooked.
     pub(super) fn look(
         source: &Source,
         trust: &Trust,
         before: Option<&State>,
         watch_key: Option<&WatchKey>,
     ) -> Result<Self, Found> {
-        if let Some(next) = source.next()? {
-            return Err(goes_on(source, next.name(), trust).into());
+        let next = source.next()?;
+        let looked = Self::as_it_is(source, trust, before, watch_key);
+        let Some(next) = next.as_ref().map(VerifierKey::name) else { return looked };
+        match looked {
+            Ok(looked) => Ok(Self { next: Some(next.to_owned()), ..looked }),
+            Err(Found::Failed(failure)) => Err(ended(source, next, trust, failure).into()),
+            fork => fork,
         }
+    }
+
+    fn as_it_is(
+        source: &Source,
+        trust: &Trust,
+        before: Option<&State>,
+        watch_key: Option<&WatchKey>,
+    ) -> Result<Self, Found> {
         let bytes = source.checkpoint()?;
         let signed = SignedCheckpoint::parse(&bytes)
             .map_err(|e| Refused::new(e.name(), e).of("the log's checkpoint"))?;
@@ -105,7 +132,8 @@ impl Looked {
             None => None,
         };
         let Collected { keys, unknown, seeker, .. } = collected;
-        Ok(Self { signed, checkpoint, keys, unknown, governing: seeker.map(Seeker::end), continues })
+        let governing = seeker.map(Seeker::end);
+        Ok(Self { signed, checkpoint, keys, unknown, governing, continues, next: None })
     }
 
     /// The state for the next look.
@@ -169,7 +197,16 @@ fn goes_on(source: &Source, origin: &str, trust: &Trust) -> Failure {
         Exit::NewOrigin,
         format!("the log at {} goes on as {origin}; the known key is that of {known}", source.place()),
     );
-    failure.next("ask the operator why; then pass the new log's key with --log-key, and its first entry is compared with the last look")
+    failure.next(GO_OVER)
+}
+
+/// The failure for a log that has ended and cannot be looked at to its end. One that was restored to fewer entries than were
+/// published ends for that reason: the first entry of the log that goes on says with how many.
+fn ended(source: &Source, next: &str, trust: &Trust, failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::Rollback | Exit::NotFound => goes_on(source, next, trust).note("besides", failure.message()),
+        _ => failure.note("goes on as", next),
+    }
 }
 
 /// The size to go on from, if the log has not become smaller.
@@ -208,12 +245,12 @@ fn fork(state: &State, signed: &SignedCheckpoint) -> Found {
     Found::Fork(Box::new(failure), format!("{proof:#}\n"))
 }
 
-/// The origin of the older log, if the new one begins with a checkpoint of it that is not behind the last look.
+/// The older log, if the new one begins with a checkpoint of it that is not behind the last look.
 fn continues(
     state: &State,
     older: Option<&SignedCheckpoint>,
     signed: &SignedCheckpoint,
-) -> Result<String, Found> {
+) -> Result<Older, Found> {
     let origin = state.checkpoint().origin();
     let refused = |why: String| {
         Found::from(Refused::new("older_log", why).of(&format!("the log {}", signed.checkpoint().origin())))
@@ -230,5 +267,5 @@ fn continues(
     if last.size() == state.size() && last.root() != state.checkpoint().root() {
         return Err(fork(state, older));
     }
-    Ok(origin.to_owned())
+    Ok(Older { origin: origin.to_owned(), unseen: last.size().saturating_sub(state.size()) })
 }
