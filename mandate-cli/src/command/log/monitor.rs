@@ -31,7 +31,8 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// Each run is one look; run it from a timer. It reads every new entry and checks that they lead from the state of the last
 /// look to the root that the log has signed now. New signing keys are shown: a key that nobody announced signs verdicts that
 /// nobody decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
-/// review) is found by its number: one that you did not make was made by another. With --tokens, each token that
+/// review) is found by its number: one that you did not make was made by another. A look with another watch key, or
+/// after one without, reads the log from its beginning. With --tokens, each token that
 /// is older than a day must be in the log. With --policy, so must the witnesses' cosignatures be on what the log had a day ago.
 ///
 /// The file of --state holds the last checkpoint and is written when all is well. After a fork, a file beside it
@@ -106,7 +107,7 @@ impl Monitor {
             late = late::tokens(self.tokens.as_deref(), &source, &trust, now)?;
             unwitnessed_since = late::witnesses(&trust, &looked.signed, before.as_ref(), now, &mut late);
         }
-        looked.state(key, before.as_ref(), unwitnessed_since, now).write(&self.state)?;
+        looked.state(key, unwitnessed_since, now).write(&self.state)?;
         let report = Report {
             log: looked.checkpoint.origin().to_owned(),
             before: before.as_ref().map(State::size).filter(|_| looked.continues.is_none()),

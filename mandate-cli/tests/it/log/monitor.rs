@@ -27,7 +27,7 @@ impl Watched {
         let (log_at, key) = (self.site.log(), self.log.verifier());
         let args = ["monitor", "--log", &log_at, "--state", state.to_str().unwrap()];
         let first = ["--log-key", &key];
-        let first = if state.exists() { &[][..] } else { &first };
+        let first = if state.exists() || more.contains(&first[0]) { &[][..] } else { &first };
         ran(log(self.folder.path(), &[&args, first, more].concat()))
     }
 
@@ -93,6 +93,65 @@ fn changes_that_are_missing_or_twice_are_findings() {
     assert_eq!(found["governing"]["count"], 4);
     let other = write(watched.folder.path(), "other", "watch_AA");
     watched.look(&["--watch-key", &other]).code(2).says("holds no watch key");
+}
+
+/// What a look has found holds for its watch key alone.
+#[test]
+fn changes_are_counted_for_the_watch_key_that_is_given() {
+    let mut watched = Watched::new();
+    let (key, folder) = (watched.watch_key(), watched.folder.path().to_owned());
+    let other = write(&folder, "other.key", WatchKey::new([6; 32]).reveal());
+    let count = |watched: &Watched, key: &str| {
+        let report = watched.look(&["--watch-key", key, "--json"]).code(0).json();
+        (report["governing"]["count"].as_u64().unwrap(), report["governing"]["new"].clone())
+    };
+    // The first looks have none, and another one.
+    watched.look(&[]).code(0);
+    assert_eq!(count(&watched, &other), (0, json!({})));
+    watched.look(&["--watch-key", &other]).code(0).shows("or the watch key is not its own");
+    watched.log.push(&governing(3));
+    watched.log.publish(&watched.site);
+    assert_eq!(count(&watched, &key), (3, json!({"1": 1, "2": 302, "3": 303})));
+    assert_eq!(count(&watched, &key), (3, json!({})));
+    // What comes at a look without the key is found at the next one.
+    watched.log.push(&governing(4));
+    watched.log.publish(&watched.site);
+    watched.look(&[]).code(0);
+    watched.log.push(&governing(5));
+    watched.log.publish(&watched.site);
+    assert_eq!(count(&watched, &key).0, 5);
+    let state = String::from_utf8(watched.state()).unwrap();
+    assert!(!state.contains(&watch_key().reveal()));
+}
+
+/// The numbers of an environment go on from log to log.
+#[test]
+fn a_log_that_continues_another_begins_at_the_first_change_that_it_has() {
+    let watched = Watched::new();
+    let key = watched.watch_key();
+    watched.look(&["--watch-key", &key]).code(0);
+    let origin = watched.log.key.verifier().name().to_owned();
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    let (new_key, before) = (new.verifier(), watched.state());
+    // One who goes over, and one who begins at the new log.
+    let over = |more: &[&str]| watched.look(&[&["--watch-key", &key, "--log-key", &new_key], more].concat());
+    over(&[]).code(54);
+    new.push(&governing(3));
+    new.push(&governing(4));
+    new.publish(&watched.site);
+    let found = over(&["--json"]).code(0).json();
+    assert_eq!(found["governing"]["missing"], json!([]));
+    assert_eq!(found["governing"]["new"], json!({"3": 1, "4": 2}));
+    let path = watched.folder.path().join("state");
+    std::fs::remove_file(&path).unwrap();
+    over(&[]).code(0).shows("4 changes of your environment, those before number 3 in an older log");
+    // A change that came to neither is missing, to one who has looked at both.
+    new.entries.remove(1);
+    new.publish(&watched.site);
+    std::fs::write(&path, before).unwrap();
+    assert_eq!(over(&["--json"]).code(23).json()["governing"]["missing"], json!([3]));
 }
 
 #[test]
@@ -357,7 +416,7 @@ fn a_hostile_log_is_read_within_bounds() {
     watched.look(&[]).code(0);
     let state = watched.state();
     for (from, to) in
-        [("\"monitor\":1", "\"monitor\":2"), ("\"governing\":0", "\"governing\":-1"), ("303", "304")]
+        [("\"monitor\":2", "\"monitor\":1"), ("\"governing\":null", "\"governing\":-1"), ("303", "304")]
     {
         let edited = String::from_utf8(state.clone()).unwrap().replacen(from, to, 1);
         std::fs::write(watched.folder.path().join("state"), edited).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mandate_core::log::{Hash, WatchKey};
+use mandate_core::log::{Entry, Hash, WatchKey};
 use serde::Serialize;
 
 use crate::output::Output;
@@ -10,21 +10,45 @@ use crate::style::{CAUTION, ERROR};
 
 /// How many numbers behind the last one are looked for.
 const AHEAD: u64 = 1024;
+/// Up to which number the first one of a log is looked for that continues an older one.
+const MAX_FIRST: u64 = 100_000;
+
+/// Which changes of the holder of a watch key a log has, from one look to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Which watch key it was.
+    pub(super) key: Hash,
+    /// The first number that the log has. None: it continues an older one, and has none yet.
+    pub(super) first: Option<u64>,
+    /// Up to which number there is no gap. None: the log continues an older one, of which this is not known.
+    pub(super) count: Option<u64>,
+    /// Those that were found behind a gap.
+    pub(super) ahead: BTreeSet<u64>,
+}
+
+impl Known {
+    /// The last number that was found.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.count.max(self.ahead.last().copied())
+    }
+}
 
 /// The changes that a look has found.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Changes {
-    /// How many there are, from 1 on without a gap.
-    pub(super) count: u64,
+    /// The last number up to which there is no gap.
+    count: u64,
+    /// The first number that this log has, where it continues an older one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u64>,
     /// The new ones, by number: where they are in the log.
     new: BTreeMap<u64, u64>,
     /// Numbers that the log lacks, although it has later ones.
     missing: Vec<u64>,
     /// Numbers that the log has twice.
     twice: BTreeSet<u64>,
-    /// Found behind a gap.
     #[serde(skip)]
-    pub(super) ahead: BTreeSet<u64>,
+    pub(super) known: Known,
 }
 
 /// Looks for tags.
@@ -33,17 +57,45 @@ pub(super) struct Seeker<'a> {
     /// The numbers of the tags that are looked for; the known ones too, so that a second entry is found.
     tags: HashMap<Hash, u64>,
     sought: u64,
-    changes: Changes,
+    known: Known,
+    new: BTreeMap<u64, u64>,
+    twice: BTreeSet<u64>,
+}
+
+/// What says which watch key it is: the tag of a number that no change has.
+pub(super) fn mark(key: &WatchKey) -> Hash {
+    key.governing(0)
 }
 
 impl<'a> Seeker<'a> {
-    /// Goes on behind `count` changes and those `ahead` that were found behind a gap.
-    pub(super) fn new(key: &'a WatchKey, count: u64, ahead: &[u64]) -> Self {
-        let changes = Changes { count, ahead: ahead.iter().copied().collect(), ..Changes::default() };
-        let mut seeker = Self { key, tags: HashMap::new(), sought: 0, changes };
-        let last = ahead.iter().max().copied().unwrap_or_default().max(count);
-        seeker.seek_to(last.saturating_add(AHEAD));
+    /// Goes on in a log behind what is known of it.
+    pub(super) fn resumed(key: &'a WatchKey, known: Known) -> Self {
+        let last = match (known.first, known.count) {
+            (None, None) => MAX_FIRST,
+            _ => known.last().unwrap_or_default().saturating_add(AHEAD),
+        };
+        let (new, twice) = (BTreeMap::new(), BTreeSet::new());
+        let mut seeker = Self { key, tags: HashMap::new(), sought: 0, known, new, twice };
+        seeker.seek_to(last);
         seeker
+    }
+
+    /// Begins at the beginning of a log.
+    pub(super) fn fresh(key: &'a WatchKey) -> Self {
+        let known = Known { key: mark(key), first: Some(1), count: Some(0), ahead: BTreeSet::new() };
+        Self::resumed(key, known)
+    }
+
+    /// Says that the log continues an older one, which had the changes up to `count`, if that is known. It is said before any
+    /// change.
+    pub(super) fn continues(&mut self, count: Option<u64>) {
+        let known = Known { first: None, count, ..self.known.clone() };
+        *self = Self::resumed(self.key, known);
+    }
+
+    /// Which watch key it is.
+    pub(super) fn mark(&self) -> Hash {
+        self.known.key
     }
 
     fn seek_to(&mut self, last: u64) {
@@ -53,29 +105,44 @@ impl<'a> Seeker<'a> {
         self.sought = self.sought.max(last);
     }
 
-    /// Takes the tag of an entry.
-    pub(super) fn take(&mut self, index: u64, tag: &Hash) {
+    /// Takes an entry.
+    pub(super) fn take(&mut self, index: u64, entry: &Entry) {
+        let Entry::Governing { tag, .. } = entry else { return };
         let Some(number) = self.tags.get(tag).copied() else { return };
-        let changes = &mut self.changes;
-        if number <= changes.count || !changes.ahead.insert(number) {
-            changes.twice.insert(number);
+        let Known { first, count, ahead, .. } = &self.known;
+        let is_known = (first.is_some() && *count >= Some(number)) || ahead.contains(&number);
+        if is_known || self.new.contains_key(&number) {
+            self.twice.insert(number);
             return;
         }
-        changes.new.insert(number, index);
-        while changes.ahead.remove(&changes.count.saturating_add(1)) {
-            changes.count = changes.count.saturating_add(1);
-        }
+        self.new.insert(number, index);
         self.seek_to(number.saturating_add(AHEAD));
     }
 
     /// What was found in the end.
     pub(super) fn end(self) -> Changes {
-        let mut changes = self.changes;
-        if let Some(last) = changes.ahead.last() {
-            let all = changes.count.saturating_add(1)..*last;
-            changes.missing = all.filter(|number| !changes.ahead.contains(number)).collect();
+        let Self { mut known, new, twice, .. } = self;
+        if known.first.is_none()
+            && let Some((lowest, _)) = new.first_key_value()
+        {
+            // What was in the older log is not in this one. A log that was restored goes on with earlier numbers.
+            let first = known.count.map_or(*lowest, |count| count.saturating_add(1).min(*lowest));
+            (known.first, known.count) = (Some(first), Some(first.saturating_sub(1)));
         }
-        changes
+        let mut missing = Vec::new();
+        if known.first.is_some() {
+            let mut count = known.count.unwrap_or_default();
+            known.ahead.extend(new.keys());
+            while known.ahead.remove(&count.saturating_add(1)) {
+                count = count.saturating_add(1);
+            }
+            known.count = Some(count);
+            if let Some(last) = known.ahead.last() {
+                missing = (count.saturating_add(1)..*last).filter(|n| !known.ahead.contains(n)).collect();
+            }
+        }
+        let (count, first) = (known.count.unwrap_or_default(), known.first.filter(|first| *first > 1));
+        Changes { count, first, new, missing, twice, known }
     }
 }
 
@@ -85,7 +152,18 @@ impl Changes {
     }
 
     pub(super) fn print(&self, output: &mut Output) {
-        output.line("governing", format_args!("{} changes of your environment", self.count));
+        let count = self.count;
+        match self.first {
+            _ if count == 0 => output.line(
+                "governing",
+                format_args!("{CAUTION}no change of your environment: none was made, or the watch key is not its own{CAUTION:#}"),
+            ),
+            Some(first) => output.line(
+                "governing",
+                format_args!("{count} changes of your environment, those before number {first} in an older log"),
+            ),
+            None => output.line("governing", format_args!("{count} changes of your environment")),
+        }
         for (number, index) in &self.new {
             output.line("change", format_args!("{CAUTION}number {number}{CAUTION:#}, entry {index}"));
         }
@@ -105,17 +183,28 @@ impl Changes {
 mod tests {
     use super::*;
 
+    fn entry(key: &WatchKey, number: u64) -> Entry {
+        let other = Hash::sha256(b"");
+        Entry::Governing { tag: key.governing(number), random: other, record: other }
+    }
+
+    fn found(mut seeker: Seeker<'_>, numbers: &[u64]) -> (u64, Vec<u64>, Vec<u64>) {
+        let key = seeker.key;
+        for number in numbers {
+            seeker.take(*number, &entry(key, *number));
+            seeker.take(0, &entry(&WatchKey::new([2; 32]), *number));
+        }
+        let changes = seeker.end();
+        (changes.count, changes.missing, changes.twice.into_iter().collect())
+    }
+
     #[test]
     fn each_number_is_there_once_and_without_a_gap() {
         let key = WatchKey::new([1; 32]);
         let found = |known: u64, ahead: &[u64], numbers: &[u64]| {
-            let mut seeker = Seeker::new(&key, known, ahead);
-            for number in numbers {
-                seeker.take(*number, &key.governing(*number));
-                seeker.take(0, &WatchKey::new([2; 32]).governing(*number));
-            }
-            let changes = seeker.end();
-            (changes.count, changes.missing, changes.twice.into_iter().collect::<Vec<_>>())
+            let ahead = ahead.iter().copied().collect();
+            let known = Known { key: mark(&key), first: Some(1), count: Some(known), ahead };
+            found(Seeker::resumed(&key, known), numbers)
         };
         assert_eq!(found(0, &[], &[]), (0, vec![], vec![]));
         assert_eq!(found(0, &[], &[2, 1, 3]), (3, vec![], vec![]));
@@ -124,5 +213,23 @@ mod tests {
         assert_eq!(found(3, &[5], &[5, 2]), (3, vec![4], vec![2, 5]));
         let many: Vec<_> = (1..=3000).collect();
         assert_eq!(found(0, &[], &many), (3000, vec![], vec![]));
+    }
+
+    #[test]
+    fn a_log_that_continues_another_begins_at_the_first_number_that_it_has() {
+        let key = WatchKey::new([1; 32]);
+        let found = |count: Option<u64>, numbers: &[u64]| {
+            let mut seeker = Seeker::fresh(&key);
+            seeker.continues(count);
+            found(seeker, numbers)
+        };
+        // Nothing is known of the older log.
+        assert_eq!(found(None, &[]), (0, vec![], vec![]));
+        assert_eq!(found(None, &[70_001, 70_000, 70_003]), (70_001, vec![70_002], vec![]));
+        // It had three: the fourth is next, or, where it was restored, an earlier one again.
+        assert_eq!(found(Some(3), &[]), (3, vec![], vec![]));
+        assert_eq!(found(Some(3), &[4, 5]), (5, vec![], vec![]));
+        assert_eq!(found(Some(3), &[6]), (3, vec![4, 5], vec![]));
+        assert_eq!(found(Some(3), &[2, 3, 4, 4]), (4, vec![], vec![4]));
     }
 }

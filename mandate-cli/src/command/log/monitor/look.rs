@@ -5,7 +5,7 @@ use mandate_core::log::{Checkpoint, Entry, Policy, SignedCheckpoint, VerifierKey
 use serde::Serialize;
 use serde_json::json;
 
-use super::governing::{Changes, Seeker};
+use super::governing::{Changes, Seeker, mark};
 use super::state::State;
 use crate::exit::{Exit, Failure};
 use crate::public_log::Refused;
@@ -74,10 +74,13 @@ impl Found {
 }
 
 /// What is collected on the way. It is shown only after the root was reached.
+#[derive(Default)]
 struct Collected<'a> {
     keys: Vec<KeySeen>,
     unknown: u64,
     seeker: Option<Seeker<'a>>,
+    /// The state of the last look, where that was at an older log.
+    left: Option<&'a State>,
     older: Option<SignedCheckpoint>,
 }
 
@@ -119,18 +122,32 @@ impl Looked {
             Some(state) => must_not_shrink(state, &signed)?,
             None => 0,
         };
-        let (count, ahead) = before.map_or((0, &[][..]), |state| (state.governing, &state.ahead));
-        let seeker = watch_key.map(|key| Seeker::new(key, count, ahead));
-        let mut collected = Collected { keys: Vec::new(), unknown: 0, seeker, older: None };
+        let left = before.filter(|_| same_log.is_none());
+        let mut collected = Collected { left, ..Collected::default() };
+        // What is known was found with a watch key. With another one, or after a look without, all entries count.
+        let known = same_log.and_then(|state| state.governing.as_ref());
+        let known = known.filter(|known| watch_key.is_some_and(|key| mark(key) == known.key));
+        let mut seeker = watch_key.map(|key| match known {
+            Some(known) => Seeker::resumed(key, known.clone()),
+            None => Seeker::fresh(key),
+        });
+        if known.is_some() || from == 0 {
+            collected.seeker = seeker.take();
+        }
         let entries = Entries { source, checkpoint: &checkpoint };
         let root = entries.scan(from, |index, bytes| collected.take(index, bytes))?;
         if let Some(state) = same_log.filter(|state| *state.checkpoint().root() != root) {
             return Err(fork(state, &signed));
         }
-        let continues = match before.filter(|_| same_log.is_none()) {
+        let continues = match left {
             Some(state) => Some(continues(state, collected.older.as_ref(), &signed)?),
             None => None,
         };
+        if let Some(seeker) = seeker {
+            let mut again = Collected { seeker: Some(seeker), ..Collected::default() };
+            entries.scan(0, |index, bytes| again.take(index, bytes))?;
+            collected.seeker = again.seeker;
+        }
         let Collected { keys, unknown, seeker, .. } = collected;
         let governing = seeker.map(Seeker::end);
         Ok(Self { signed, checkpoint, keys, unknown, governing, continues, next: None })
@@ -140,24 +157,25 @@ impl Looked {
     pub(super) fn state(
         &self,
         key: VerifierKey,
-        before: Option<&State>,
         unwitnessed_since: Option<Timestamp>,
         now: Timestamp,
     ) -> State {
-        let (governing, ahead) = match (&self.governing, before) {
-            (Some(changes), _) => (changes.count, changes.ahead.iter().copied().collect()),
-            (None, Some(state)) => (state.governing, state.ahead.clone()),
-            (None, None) => (0, Vec::new()),
-        };
-        let signed = self.signed.clone();
-        State { key, signed, seen_at: now, governing, ahead, unwitnessed_since }
+        let governing = self.governing.as_ref().map(|changes| changes.known.clone());
+        State { key, signed: self.signed.clone(), seen_at: now, governing, unwitnessed_since }
     }
 }
 
 impl Collected<'_> {
     fn take(&mut self, index: u64, bytes: &[u8]) -> Result<(), Failure> {
-        match Entry::parse(bytes) {
-            Ok(Entry::Key(event)) => {
+        let Ok(entry) = Entry::parse(bytes) else {
+            self.unknown = self.unknown.saturating_add(1);
+            return Ok(());
+        };
+        if let Some(seeker) = &mut self.seeker {
+            seeker.take(index, &entry);
+        }
+        match entry {
+            Entry::Key(event) => {
                 if self.keys.len() >= MAX_KEY_EVENTS {
                     let why = format!("more than {MAX_KEY_EVENTS} events of signing keys");
                     return Err(Refused::new("key_events", why).of("the log"));
@@ -165,18 +183,17 @@ impl Collected<'_> {
                 let (kid, change, at) = (event.kid.to_string(), event.change.as_str(), event.at.to_string());
                 self.keys.push(KeySeen { index, kid, change, at });
             }
-            Ok(Entry::Governing { tag, .. }) => {
+            Entry::OlderLog(older) if index == 0 => {
                 if let Some(seeker) = &mut self.seeker {
-                    seeker.take(index, &tag);
+                    seeker.continues(self.left.and_then(|state| state.changes(seeker.mark(), &older)));
                 }
+                self.older = Some(older);
             }
-            Ok(Entry::OlderLog(older)) if index == 0 => self.older = Some(older),
-            Ok(Entry::OlderLog(_)) => {
+            Entry::OlderLog(_) => {
                 let why = format!("entry {index} names an older log; only the first entry may");
                 return Err(Refused::new("older_log", why).of("the log"));
             }
-            Ok(Entry::Decision { .. }) => {}
-            Err(_) => self.unknown = self.unknown.saturating_add(1),
+            Entry::Decision { .. } | Entry::Governing { .. } => {}
         }
         Ok(())
     }

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
-use mandate_core::Timestamp;
 use mandate_core::json::{Field, Object};
-use mandate_core::log::{Checkpoint, KeyKind, SignedCheckpoint, VerifierKey};
-use serde_json::json;
+use mandate_core::log::{Checkpoint, Hash, KeyKind, SignedCheckpoint, VerifierKey};
+use mandate_core::{Invalid, Timestamp};
+use serde_json::{Value, json};
 
+use super::governing::Known;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::public_log::trust::parse;
 
 /// The longest file: a checkpoint with its signatures, and numbers.
 const MAX_BYTES: usize = 512 * 1024;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// The state after a look.
 #[derive(Debug, Clone)]
@@ -22,10 +23,8 @@ pub(super) struct State {
     /// The last checkpoint, which the key has signed.
     pub(super) signed: SignedCheckpoint,
     pub(super) seen_at: Timestamp,
-    /// How many governing changes there are, from 1 on without a gap.
-    pub(super) governing: u64,
-    /// Governing changes behind a gap.
-    pub(super) ahead: Vec<u64>,
+    /// The governing changes. None: the last look had no watch key.
+    pub(super) governing: Option<Known>,
     /// Since when entries wait for the witnesses of the policy.
     pub(super) unwitnessed_since: Option<Timestamp>,
 }
@@ -37,6 +36,12 @@ impl State {
 
     pub(super) fn size(&self) -> u64 {
         self.checkpoint().size()
+    }
+
+    /// Up to which number this log had the changes of the holder of a watch key, if it was looked at to this end of it.
+    pub(super) fn changes(&self, mark: Hash, end: &SignedCheckpoint) -> Option<u64> {
+        let known = self.governing.as_ref().filter(|known| known.key == mark)?;
+        known.last().filter(|_| end.checkpoint().size() == self.size())
     }
 
     /// The state in the file. None: there is no file yet.
@@ -52,40 +57,53 @@ impl State {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let invalid = |e: mandate_core::Invalid| e.to_string();
+        let invalid = |e: Invalid| e.to_string();
         let mut file = Object::parse_as("state", text.as_bytes()).map_err(invalid)?;
         let version = file.require("monitor").and_then(|f| f.integer()).map_err(invalid)?;
         if version != VERSION {
             return Err(format!("its version is {version}; this program writes {VERSION}"));
         }
-        let instant = |f: Field<'_>| Timestamp::parse(&f.string()?);
-        let count = |f: &Field<'_>| {
-            u64::try_from(f.integer()?)
-                .map_err(|_| mandate_core::Invalid::new(f.path(), "must not be negative"))
-        };
+        let instant = |f: &Field<'_>| Timestamp::parse(&f.string()?);
         let mut member = |name| file.require(name).map_err(invalid);
         let key = parse(&member("key")?.string().map_err(invalid)?, KeyKind::Note)?;
         let signed = member("checkpoint")?.string().map_err(invalid)?;
         let signed = SignedCheckpoint::parse(signed.as_bytes()).map_err(|e| e.to_string())?;
         signed.verify(&key).map_err(|e| e.to_string())?;
-        let seen_at = instant(member("seen_at")?).map_err(invalid)?;
-        let governing = count(&member("governing")?).map_err(invalid)?;
-        let ahead = member("ahead")?.array().map_err(invalid)?;
-        let ahead = ahead.iter().map(count).collect::<Result<_, _>>().map_err(invalid)?;
-        let unwitnessed_since = member("unwitnessed_since")?;
-        let unwitnessed_since = (unwitnessed_since.raw() != "null")
-            .then(|| instant(unwitnessed_since))
-            .transpose()
-            .map_err(invalid)?;
-        Ok(Self { key, signed, seen_at, governing, ahead, unwitnessed_since })
+        let seen_at = instant(&member("seen_at")?).map_err(invalid)?;
+        let governing = some(&member("governing")?, governing).map_err(invalid)?;
+        let unwitnessed_since = some(&member("unwitnessed_since")?, instant).map_err(invalid)?;
+        Ok(Self { key, signed, seen_at, governing, unwitnessed_since })
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
         let file = json!({
             "monitor": VERSION, "key": self.key.to_string(), "checkpoint": self.signed.to_string(),
-            "seen_at": self.seen_at.to_string(), "governing": self.governing, "ahead": self.ahead,
+            "seen_at": self.seen_at.to_string(), "governing": self.governing.as_ref().map(written),
             "unwitnessed_since": self.unwitnessed_since.map(|since| since.to_string()),
         });
         super::super::write(path, format!("{file}\n").as_bytes())
     }
+}
+
+/// What a member says that may be null.
+fn some<T>(field: &Field<'_>, read: impl Fn(&Field<'_>) -> Result<T, Invalid>) -> Result<Option<T>, Invalid> {
+    (!field.is_null()).then(|| read(field)).transpose()
+}
+
+fn count(field: &Field<'_>) -> Result<u64, Invalid> {
+    u64::try_from(field.integer()?).map_err(|_| Invalid::new(field.path(), "must not be negative"))
+}
+
+fn governing(field: &Field<'_>) -> Result<Known, Invalid> {
+    let mut known = field.object()?;
+    let key = known.require("watch_key")?;
+    let key = Hash::parse(&key.string()?).ok_or_else(|| Invalid::new(key.path(), "must be a hash"))?;
+    let (first, count_of) = (some(&known.require("first")?, count)?, some(&known.require("count")?, count)?);
+    let ahead = known.require("ahead")?.array()?.iter().map(count).collect::<Result<_, _>>()?;
+    Ok(Known { key, first, count: count_of, ahead })
+}
+
+fn written(known: &Known) -> Value {
+    let Known { key, first, count, ahead } = known;
+    json!({"watch_key": key.to_string(), "first": first, "count": count, "ahead": ahead})
 }
