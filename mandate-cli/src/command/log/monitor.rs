@@ -33,7 +33,8 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// nobody decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
 /// review) is found by its number: one that you did not make was made by another. A look with another watch key, or
 /// after one without, reads the log from its beginning. With --tokens, each token that
-/// is older than a day must be in the log. With --policy, so must the witnesses' cosignatures be on what the log had a day ago.
+/// is older than a day must be in the log, or in an older one whose key is known: a look has gone over from there, or the
+/// policy lists it. With --policy, so must the witnesses' cosignatures be on what the log had a day ago.
 ///
 /// The file of --state holds the last checkpoint and is written when all is well. After a fork, a file beside it
 /// (`STATE.fork`) holds the two signed checkpoints: they prove the fork to anyone.
@@ -101,13 +102,17 @@ impl Monitor {
         let now = environment::now();
         let looked = Looked::look(&source, &trust, before.as_ref(), watch_key.as_ref());
         let looked = looked.map_err(|failure| self.keep_fork(failure))?;
-        let (mut late, mut unwitnessed_since) = (Vec::new(), None);
+        let older = older_than(&key, before.as_ref());
+        let (mut late, mut unwitnessed) = (Vec::new(), None);
         // A log that has ended gets no more entries and cosignatures: what it lacks may be in the one that goes on.
         if looked.next.is_none() {
-            late = late::tokens(self.tokens.as_deref(), &source, &trust, now)?;
-            unwitnessed_since = late::witnesses(&trust, &looked.signed, before.as_ref(), now, &mut late);
+            let listed = trust.policy.logs().map(|(key, _)| key);
+            let keys: Vec<_> = [&key].into_iter().chain(&older).chain(listed).cloned().collect();
+            late = late::tokens(self.tokens.as_deref(), &source, &keys, now)?;
+            let waited = before.as_ref().filter(|state| state.key == key).and_then(|state| state.unwitnessed);
+            unwitnessed = late::witnesses(&source, &trust, &looked, waited, now, &mut late)?;
         }
-        looked.state(key, unwitnessed_since, now).write(&self.state)?;
+        looked.state((key, older), unwitnessed, now).write(&self.state)?;
         let report = Report {
             log: looked.checkpoint.origin().to_owned(),
             before: before.as_ref().map(State::size).filter(|_| looked.continues.is_none()),
@@ -161,6 +166,13 @@ impl Monitor {
             Err(lost) => failure.note("not kept", lost.message()),
         }
     }
+}
+
+/// The keys of the logs that the one of this key continues, as the last look has them.
+fn older_than(key: &VerifierKey, before: Option<&State>) -> Vec<VerifierKey> {
+    let Some(state) = before else { return Vec::new() };
+    let left = Some(&state.key).filter(|before| *before != key);
+    left.into_iter().chain(&state.older).cloned().collect()
 }
 
 impl Report {

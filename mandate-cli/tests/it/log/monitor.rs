@@ -369,7 +369,7 @@ fn witnesses_that_stay_away_for_a_day_make_a_log_late() {
     watched.look(&["--policy", &policy]).code(0);
     let state = String::from_utf8(watched.state()).unwrap();
     let since: Value = serde_json::from_str(&state).unwrap();
-    let since = since["unwitnessed_since"].as_str().unwrap().to_owned();
+    let since = since["unwitnessed"]["since"].as_str().unwrap().to_owned();
     let path = watched.folder.path().join("state");
     std::fs::write(&path, state.replace(&since, "2026-01-01T00:00:00.000Z")).unwrap();
     watched.look(&["--policy", &policy]).code(55).shows("since 2026-01-01T00:00:00.000Z");
@@ -379,6 +379,71 @@ fn witnesses_that_stay_away_for_a_day_make_a_log_late() {
     watched.log.witnesses = Vec::new();
     watched.log.publish(&watched.site);
     watched.look(&["--policy", &policy]).code(0);
+}
+
+/// A token may be in the log that this one continues.
+#[test]
+fn a_token_of_an_older_log_is_not_late() {
+    let mut watched = Watched::new();
+    let old = token_of(&watched.site, 1);
+    let tokens = write(watched.folder.path(), "tokens", format!("{old}\n"));
+    watched.log.push(&decision(&old));
+    watched.log.publish(&watched.site);
+    watched.log.publish_proof(&watched.site, &old);
+    watched.look(&["--tokens", &tokens]).code(0);
+    let origin = watched.log.key.verifier().name().to_owned();
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.key = SigningKey::new(&format!("{origin}/2"), KeyKind::Note, &[9; 32]).unwrap();
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    let key = new.verifier();
+    // The service has the proofs of all logs at each.
+    let path = proof_path(&old).replace("/proof/", "/2/proof/");
+    watched.site.add(&path, watched.log.proof_of(&old).into_bytes());
+    watched.look(&["--log-key", &key, "--tokens", &tokens]).code(54);
+    watched.look(&["--tokens", &tokens]).code(0);
+    // One who has not gone over names the older log in a policy.
+    std::fs::remove_file(watched.folder.path().join("state")).unwrap();
+    watched.look(&["--log-key", &key, "--tokens", &tokens]).code(55).shows("is not proved");
+    let listing = format!("log {}\nlog {key}\nquorum none\n", watched.log.verifier());
+    let policy = write(watched.folder.path(), "policy", listing);
+    watched.look(&["--tokens", &tokens, "--policy", &policy]).code(0);
+}
+
+/// The newest checkpoint of a busy log waits for its witnesses at every look.
+#[test]
+fn witnesses_that_cosign_between_two_looks_are_not_late() {
+    let mut watched = Watched::new();
+    let policy = write(watched.folder.path(), "policy", policy_of(&[witness(1)]));
+    let look = |watched: &Watched| watched.look(&["--policy", &policy]);
+    look(&watched).code(0);
+    let state: Value = serde_json::from_slice(&watched.state()).unwrap();
+    let since = state["unwitnessed"]["since"].as_str().unwrap().to_owned();
+    let earlier = String::from_utf8(watched.state()).unwrap().replace(&since, "2026-01-01T00:00:00.000Z");
+    let day_later = || std::fs::write(watched.folder.path().join("state"), &earlier).unwrap();
+    // The last decision that the log had is in a checkpoint that they have cosigned, of the size that the log had, or less.
+    let Entry::Decision { token, .. } = strange(301) else { panic!() };
+    let hex = token.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let proof_with = |log: &TestLog| {
+        let mut cosigned = log.clone();
+        cosigned.witnesses = vec![witness(1)];
+        let proof = cosigned.proof(301, Some(vec![0; 64])).to_string();
+        watched.site.add(&format!("/log/sandbox/proof/{hex}"), proof.into_bytes());
+    };
+    let mut shorter = watched.log.clone();
+    shorter.entries.truncate(302);
+    let now = watched.log.clone();
+    watched.log.strangers(1);
+    watched.log.publish(&watched.site);
+    for (log, code) in [(None, 55), (Some(&shorter), 55), (Some(&now), 0)] {
+        if let Some(log) = log {
+            proof_with(log);
+        }
+        day_later();
+        look(&watched).code(code);
+    }
+    let state: Value = serde_json::from_slice(&watched.state()).unwrap();
+    assert_eq!(state["unwitnessed"]["size"], 304);
 }
 
 /// A policy that names the log says under which key it is watched; with several, the pinned one is meant.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::governing::{Changes, Seeker, mark};
-use super::state::State;
+use super::state::{State, Unwitnessed};
 use crate::exit::{Exit, Failure};
 use crate::public_log::Refused;
 use crate::public_log::entries::Entries;
@@ -156,12 +156,12 @@ impl Looked {
     /// The state for the next look.
     pub(super) fn state(
         &self,
-        key: VerifierKey,
-        unwitnessed_since: Option<Timestamp>,
+        (key, older): (VerifierKey, Vec<VerifierKey>),
+        unwitnessed: Option<Unwitnessed>,
         now: Timestamp,
     ) -> State {
         let governing = self.governing.as_ref().map(|changes| changes.known.clone());
-        State { key, signed: self.signed.clone(), seen_at: now, governing, unwitnessed_since }
+        State { key, signed: self.signed.clone(), seen_at: now, governing, unwitnessed, older }
     }
 }
 

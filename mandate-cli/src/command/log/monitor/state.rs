@@ -26,7 +26,18 @@ pub(super) struct State {
     /// The governing changes. None: the last look had no watch key.
     pub(super) governing: Option<Known>,
     /// Since when entries wait for the witnesses of the policy.
-    pub(super) unwitnessed_since: Option<Timestamp>,
+    pub(super) unwitnessed: Option<Unwitnessed>,
+    /// The keys of the logs that this one continues, as far as looks have gone over from one to the next.
+    pub(super) older: Vec<VerifierKey>,
+}
+
+/// Entries that wait for witnesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unwitnessed {
+    /// At which look they were found to wait.
+    pub(super) since: Timestamp,
+    /// How many entries the log had then.
+    pub(super) size: u64,
 }
 
 impl State {
@@ -63,7 +74,6 @@ impl State {
         if version != VERSION {
             return Err(format!("its version is {version}; this program writes {VERSION}"));
         }
-        let instant = |f: &Field<'_>| Timestamp::parse(&f.string()?);
         let mut member = |name| file.require(name).map_err(invalid);
         let key = parse(&member("key")?.string().map_err(invalid)?, KeyKind::Note)?;
         let signed = member("checkpoint")?.string().map_err(invalid)?;
@@ -71,15 +81,18 @@ impl State {
         signed.verify(&key).map_err(|e| e.to_string())?;
         let seen_at = instant(&member("seen_at")?).map_err(invalid)?;
         let governing = some(&member("governing")?, governing).map_err(invalid)?;
-        let unwitnessed_since = some(&member("unwitnessed_since")?, instant).map_err(invalid)?;
-        Ok(Self { key, signed, seen_at, governing, unwitnessed_since })
+        let unwitnessed = some(&member("unwitnessed")?, unwitnessed).map_err(invalid)?;
+        let older = member("older")?.array().map_err(invalid)?;
+        let older = older.iter().map(|key| parse(&key.string().map_err(invalid)?, KeyKind::Note));
+        Ok(Self { key, signed, seen_at, governing, unwitnessed, older: older.collect::<Result<_, _>>()? })
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
         let file = json!({
             "monitor": VERSION, "key": self.key.to_string(), "checkpoint": self.signed.to_string(),
             "seen_at": self.seen_at.to_string(), "governing": self.governing.as_ref().map(written),
-            "unwitnessed_since": self.unwitnessed_since.map(|since| since.to_string()),
+            "unwitnessed": self.unwitnessed.map(|waits| json!({"since": waits.since.to_string(), "size": waits.size})),
+            "older": self.older.iter().map(VerifierKey::to_string).collect::<Vec<_>>(),
         });
         super::super::write(path, format!("{file}\n").as_bytes())
     }
@@ -92,6 +105,15 @@ fn some<T>(field: &Field<'_>, read: impl Fn(&Field<'_>) -> Result<T, Invalid>) -
 
 fn count(field: &Field<'_>) -> Result<u64, Invalid> {
     u64::try_from(field.integer()?).map_err(|_| Invalid::new(field.path(), "must not be negative"))
+}
+
+fn instant(field: &Field<'_>) -> Result<Timestamp, Invalid> {
+    Timestamp::parse(&field.string()?)
+}
+
+fn unwitnessed(field: &Field<'_>) -> Result<Unwitnessed, Invalid> {
+    let mut waits = field.object()?;
+    Ok(Unwitnessed { since: instant(&waits.require("since")?)?, size: count(&waits.require("size")?)? })
 }
 
 fn governing(field: &Field<'_>) -> Result<Known, Invalid> {
