@@ -122,6 +122,14 @@ pub(crate) fn is_origin_below(origin: &str, address: &str) -> bool {
     }
 }
 
+/// The kind of environments whose log has this origin. None: it is not below an issuer's address.
+pub(crate) fn kind_of(origin: &str) -> Option<EnvironmentKind> {
+    EnvironmentKind::ALL.into_iter().find(|kind| {
+        let issuer = origin.rsplit_once(&format!("/log/{kind}")).map(|(issuer, _)| issuer);
+        issuer.is_some_and(|issuer| is_origin_of(origin, issuer, *kind))
+    })
+}
+
 /// Whether `origin` is one of the issuer's logs of this kind.
 pub(crate) fn is_origin_of(origin: &str, issuer: &str, kind: EnvironmentKind) -> bool {
     is_origin_below(origin, &format!("{}/log/{kind}", issuer.trim_end_matches('/')))
@@ -154,6 +162,9 @@ mod tests {
         assert_eq!(of("verdicts.example/log/production/2"), format!("{address}/2"));
         assert_eq!(of("verdicts.example/log/production"), address);
         assert_eq!(of("other.example/log/production/2"), address);
+        let kinds =
+            ["v.example/log/sandbox/7", "v.example/log/production", "v.example/log/other"].map(kind_of);
+        assert_eq!(kinds, [Some(EnvironmentKind::Sandbox), Some(EnvironmentKind::Production), None]);
         assert!(is_origin_of("v.example/log/sandbox/7", "https://v.example/", EnvironmentKind::Sandbox));
     }
 }

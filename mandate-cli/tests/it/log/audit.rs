@@ -91,6 +91,12 @@ impl Audited {
         let path = self.folder.path();
         let _ = std::fs::remove_dir_all(path.join("log"));
         self.log.write(&path.join("log"));
+        self.again(lines, more)
+    }
+
+    /// Compares with the files that are there.
+    fn again(&self, lines: &[String], more: &[&str]) -> Ran {
+        let path = self.folder.path();
         let export = write(path, "export.ndjson", sealed(lines));
         let (at, key) = (path.join("log"), self.log.verifier());
         let args = ["audit", &export, "--log", at.to_str().unwrap(), "--log-key", &key];
@@ -217,16 +223,16 @@ fn what_the_log_lacks_is_younger_or_a_finding() {
     assert_eq!(found[0]["found"], "the log lacks it, a day after it was decided");
     // As of a checkpoint that no witness has cosigned, nothing says how old it is.
     let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
-    audited.log = whole.clone();
     let asked = ["--checkpoint", &checkpoint, "--json"];
-    let summary = audited.watched(&audited.lines, &asked).code(0).json();
+    let summary = audited.watched(&audited.lines, &asked).code(26).json();
     assert_eq!(summary["summary"]["younger"], 1);
+    audited.log = whole.clone();
     // One that was cosigned soon after is from before the day was over, one cosigned later convicts.
     let (_, agent, _) = row(&last);
     let decided: Value = serde_json::from_str(&last).unwrap();
     let decided = decided["decision"]["iat"].as_u64().unwrap();
     let policy = write(audited.folder.path(), "policy", policy_of(&[witness(1)]));
-    for (after, code) in [(3_600, 0), (25 * 3_600, 23)] {
+    for (after, code) in [(3_600, 26), (25 * 3_600, 23)] {
         let mut kept = whole.clone();
         kept.entries.pop();
         (kept.witnesses, kept.cosigned) = (vec![witness(1)], decided + after);
@@ -254,7 +260,7 @@ fn a_log_that_continues_another_has_the_rest_of_the_rows() {
     let whole = audited.log.clone();
     let cut = usize::try_from(whole.size() / 2).unwrap();
     let rows = |ran: Ran| {
-        let summary = ran.code(0).json()["summary"].take();
+        let summary = ran.code(26).json()["summary"].take();
         ["logged", "younger", "older"].map(|name| summary[name].as_u64().unwrap())
     };
     audited.log.entries.truncate(cut);
@@ -266,11 +272,128 @@ fn a_log_that_continues_another_has_the_rest_of_the_rows() {
     second.entries.extend_from_slice(&whole.entries[cut..]);
     audited.log = second;
     assert_eq!(rows(audited.watched(&audited.lines, &["--json"])), [younger, none, logged]);
-    audited.watched(&audited.lines, &[]).code(0).shows("rows are from before this log");
+    audited
+        .watched(&audited.lines, &[])
+        .code(26)
+        .shows("rows are from before this log")
+        .shows("NOT ALL COMPARED");
+    // A log that has ended has nothing of what came later, which is no finding.
+    let second = std::mem::replace(&mut audited.log, whole);
+    audited.log.entries.truncate(cut);
+    audited.audit(&audited.lines, &[]).code(23);
+    let key = SigningKey::new("verdicts.example/log/sandbox/2", KeyKind::Note, &[7; 32]).unwrap();
+    write(&audited.folder.path().join("log"), "next", format!("{}\n", key.verifier()));
+    let ended = audited.again(&audited.lines, &[]).code(26);
+    ended.shows("which has ended: compare verdicts.example/log/sandbox/2 too");
+    audited.log = second;
     // A hole behind its beginning is one all the same.
     audited.log.entries.remove(cut / 2);
     audited.log.entries.remove(cut / 2);
     audited.finds(&audited.lines, &[("not_logged", 1)]);
+}
+
+/// Of another environment, or with none of the rows: nothing was found because nothing was compared.
+#[test]
+fn an_audit_that_has_compared_nothing_says_so() {
+    let mut audited = Audited::new();
+    // Long before the export, by a checkpoint that says no time: the rows are younger for ever.
+    let whole = audited.log.clone();
+    audited.log.entries.truncate(1);
+    let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
+    let asked = ["--checkpoint", &checkpoint];
+    audited
+        .watched(&audited.lines, &asked)
+        .code(26)
+        .shows("nothing found in 0 of")
+        .shows("rows are not in the log");
+    // As long as the log has them, whatever the checkpoint, they are compared; and once it goes on without them, they are due.
+    audited.log = whole.clone();
+    audited.log.entries.retain(|bytes| !matches!(Entry::parse(bytes), Ok(Entry::Governing { .. })));
+    audited.log.entries.truncate(10);
+    audited.watched(&audited.lines, &asked).code(23).shows("a day after it was decided");
+    // The watch key of another environment finds nothing missing.
+    audited.log = whole;
+    let other = write(audited.folder.path(), "other.key", WatchKey::new([6; 32]).reveal());
+    audited
+        .audit(&audited.lines, &["--watch-key", &other])
+        .code(2)
+        .says("is not that of the export's environment");
+    let asked = ["--watch-key", &other, "--checkpoint", &checkpoint];
+    audited.audit(&audited.lines, &asked).code(2).says("is not that of the export's environment");
+    // So does the log of another kind of environment.
+    audited.log.key = SigningKey::new("verdicts.example/log/production/2", KeyKind::Note, &[7; 32]).unwrap();
+    audited
+        .watched(&audited.lines, &[])
+        .code(2)
+        .says("the export is of the environment sandbox")
+        .says("--sandbox");
+    // An export of nothing is compared with nothing.
+    let audited = Audited::new();
+    let header_and_trailer = [audited.lines[0].clone(), audited.lines[audited.last() + 1].clone()];
+    audited.audit(&header_and_trailer, &[]).code(26).shows("NOTHING COMPARED");
+    // Filters leave out what is not looked for.
+    let mut filtered = audited.lines.clone();
+    filtered[0] = filtered[0].replacen(r#"{"export":{"#, r#"{"export":{"verdict":"allow","#, 1);
+    audited.watched(&filtered, &[]).code(0).shows("filters leave out was not looked for");
+}
+
+/// In a log that is in use rows come between the checkpoint and the export.
+#[test]
+fn rows_are_looked_for_up_to_the_newest_checkpoint() {
+    let mut audited = Audited::new();
+    let whole = audited.log.clone();
+    let mut early = whole.clone();
+    early.entries.truncate(usize::try_from(whole.size() / 2).unwrap());
+    let checkpoint = write(audited.folder.path(), "cp", early.checkpoint().to_string());
+    let asked = ["--checkpoint", &checkpoint];
+    let compared = audited.watched(&audited.lines, &asked).code(0);
+    compared.shows(&format!("entries      {}\n", whole.size())).shows("younger      0\n");
+    // The export need not have what came after the checkpoint, but must have what was there.
+    let last = audited.last();
+    let without = |at: usize| {
+        let mut lines = audited.lines.clone();
+        lines.remove(at);
+        lines
+    };
+    audited.watched(&without(last), &asked).code(0);
+    audited.finds(&without(last), &[("missing", 1)]);
+    let first = audited.lines.iter().position(|line| line.starts_with(r#"{"decision""#)).unwrap();
+    audited.watched(&without(first), &asked).code(23).shows("missing");
+    // One that was slipped in behind later ones is a finding, as is a log that does not continue the checkpoint.
+    let mut slipped = whole.clone();
+    let (entry, _) = entry_of(&audited.lines[first]);
+    slipped.entries.retain(|bytes| *bytes != entry.to_bytes());
+    let early = slipped.clone();
+    slipped.push(&entry);
+    let slipped_to = write(audited.folder.path(), "early", early.checkpoint().to_string());
+    audited.log = slipped;
+    let asked = ["--checkpoint", &slipped_to];
+    audited.watched(&audited.lines, &asked).code(23).shows("although it has later ones");
+    // The entries are those of the checkpoint, and the newest checkpoint is that of others.
+    let mut kept = whole.clone();
+    kept.entries.truncate(512);
+    let checkpoint = write(audited.folder.path(), "cp", kept.checkpoint().to_string());
+    audited.log = whole.clone();
+    audited.log.entries[3] = strange(77_777).to_bytes();
+    audited.log.write(&audited.folder.path().join("log"));
+    for (path, bytes) in kept.files().into_iter().filter(|(path, _)| path.starts_with("tile/entries/")) {
+        std::fs::write(audited.folder.path().join("log").join(path), bytes).unwrap();
+    }
+    let forked = audited.again(&audited.lines, &["--checkpoint", &checkpoint]).code(52);
+    forked.says("do not begin with the 512 of the checkpoint");
+}
+
+/// The row's agent or number was changed, and its token was not.
+#[test]
+fn a_row_under_another_tag_is_a_finding() {
+    let mut audited = Audited::new();
+    let last = audited.lines[audited.last()].clone();
+    let (entry, _) = entry_of(&last);
+    let place = audited.log.entries.iter().position(|bytes| *bytes == entry.to_bytes()).unwrap();
+    let Entry::Decision { token, record, .. } = entry else { panic!() };
+    audited.log.entries[place] = Entry::Decision { tag: Hash::sha256(b"other"), token, record }.to_bytes();
+    let found = audited.finds(&audited.lines, &[("tag", 1)]);
+    assert_eq!(found[0]["index"], json!(place));
 }
 
 #[test]

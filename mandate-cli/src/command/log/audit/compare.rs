@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use mandate_core::AgentId;
-use mandate_core::log::{Entry, Hash, WatchKey};
+use mandate_core::log::{Accepted, Entry, Hash, WatchKey};
 
 use super::Finding;
 use super::rows::{Row, Rows};
+use crate::command::log::proof::PROMISED_SECONDS;
 use crate::export::LoggedRow;
+use crate::public_log::trust::cosigned_at;
 
 /// What was compared in the end.
 #[derive(Debug, Default)]
@@ -19,6 +21,30 @@ pub(super) struct Ended {
     pub(super) findings: Vec<Finding>,
 }
 
+/// A state of the log that was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    pub(super) size: u64,
+    /// The instant before which it must have a row. None: nothing says of when the state is.
+    due: Option<i64>,
+}
+
+impl Reach {
+    /// The state of a checkpoint, as of when its witnesses saw it, or else `as_of`.
+    pub(super) fn of(accepted: &Accepted, as_of: Option<i64>) -> Self {
+        let as_of = cosigned_at(accepted).or(as_of);
+        let due = as_of.map(|seconds| seconds.saturating_sub(PROMISED_SECONDS));
+        Self { size: accepted.checkpoint.size(), due }
+    }
+
+    fn has(self, found: Option<u64>) -> bool {
+        found.is_some_and(|index| index < self.size)
+    }
+}
+
+/// The first and the last of each agent's decisions, and of the governing changes, that a state of the log has.
+type Spans<'a> = HashMap<Option<&'a AgentId>, (u64, u64)>;
+
 /// A tag of the environment that the export has no row for.
 #[derive(Debug, Clone)]
 struct Lacking {
@@ -29,8 +55,14 @@ struct Lacking {
 pub(super) struct Comparison<'a> {
     rows: &'a Rows,
     watch_key: Option<&'a WatchKey>,
-    /// By what an entry is found: the tag with the watch key, otherwise the token or the random bytes.
+    /// By which tag an entry is found, with the watch key.
+    by_tag: HashMap<Hash, usize>,
+    /// By which token or random bytes it is found, whatever its tag.
     by_handle: HashMap<Hash, usize>,
+    /// How many rows were found by their tags.
+    tagged: usize,
+    /// Rows that the log has under other tags, with the entries.
+    elsewhere: Vec<(usize, u64)>,
     /// Which row was found in which entry.
     found: Vec<Option<u64>>,
     /// Tags that must not be in the log, as far as the export says.
@@ -47,18 +79,22 @@ impl<'a> Comparison<'a> {
         let mut comparison = Self {
             rows,
             watch_key,
+            by_tag: HashMap::new(),
             by_handle: HashMap::new(),
+            tagged: 0,
+            elsewhere: Vec::new(),
             found,
             lacking: HashMap::new(),
             continues: false,
             ended,
         };
         for (place, row) in rows.all.iter().enumerate() {
-            let handle = watch_key.map_or_else(|| row.logged.handle(), |key| row.logged.tag(key));
             if row.logged.record.is_none() {
                 comparison.of_row(row, None, "blind", "the row has no blind: make a new export");
             }
-            if comparison.by_handle.insert(handle, place).is_some() {
+            let tag = watch_key.map(|key| comparison.by_tag.insert(row.logged.tag(key), place));
+            let same = comparison.by_handle.insert(row.logged.handle(), place);
+            if same.or(tag.flatten()).is_some() {
                 comparison.of_row(row, None, "twice", "another row is for the same entry");
             }
         }
@@ -75,8 +111,8 @@ impl<'a> Comparison<'a> {
         self.ended.findings.push(Finding { line, index, check, of, found });
     }
 
-    /// Takes an entry of the log.
-    pub(super) fn take(&mut self, index: u64, bytes: &[u8]) {
+    /// Takes an entry of the log. `must_be_exported`: the export must have it, if it is of the holder of the watch key.
+    pub(super) fn take(&mut self, index: u64, bytes: &[u8], must_be_exported: bool) {
         let Ok(entry) = Entry::parse(bytes) else { return };
         let (tag, handle) = match &entry {
             Entry::Decision { tag, token, .. } => (tag, token),
@@ -87,9 +123,18 @@ impl<'a> Comparison<'a> {
                 return;
             }
         };
-        let handle = if self.watch_key.is_some() { tag } else { handle };
-        if let Some(place) = self.by_handle.get(handle).copied() {
+        let by_tag = self.by_tag.get(tag).copied();
+        if let Some(place) = by_tag {
+            self.tagged = self.tagged.saturating_add(1);
             self.matched(place, index, &entry);
+        } else if let Some(place) = self.by_handle.get(handle).copied() {
+            if self.watch_key.is_some() {
+                self.elsewhere.push((place, index));
+            } else {
+                self.matched(place, index, &entry);
+            }
+        } else if !must_be_exported {
+            // It came after the export was asked for, or may have.
         } else if let Some(Lacking { of, why }) = self.lacking.get(tag).cloned() {
             self.ended.findings.push(Finding {
                 line: None,
@@ -116,33 +161,73 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// At the end of the log: rows that it lacks. `due` is the instant before which it must have them.
-    pub(super) fn end(mut self, due: Option<i64>) -> Ended {
+    /// Whether the rows are there, and none of them under the watch key.
+    pub(super) fn is_of_another_key(&self) -> bool {
+        self.tagged == 0 && !self.elsewhere.is_empty()
+    }
+
+    /// At the end of the log: rows that it lacks in one of the states that were read, the last of which is the newest.
+    pub(super) fn end(mut self, reached: &[Reach]) -> Ended {
         let rows = self.rows;
-        // The first and the last of each agent's decisions, and of the governing changes, that the log has.
-        let mut spans = HashMap::<Option<&AgentId>, (u64, u64)>::new();
-        for (row, _) in rows.all.iter().zip(&self.found).filter(|(_, found)| found.is_some()) {
-            let (of, number) = row.number();
-            let (first, last) = spans.entry(of).or_insert((number, number));
-            (*first, *last) = ((*first).min(number), (*last).max(number));
+        for (place, index) in std::mem::take(&mut self.elsewhere) {
+            let Some((row, found)) = rows.all.get(place).zip(self.found.get_mut(place)) else { continue };
+            if found.replace(index).is_none() {
+                self.of_row(
+                    row,
+                    Some(index),
+                    "tag",
+                    "the log has it under the tag of another agent or number",
+                );
+            }
         }
-        let lacks = std::mem::take(&mut self.found);
-        for (row, _) in rows.all.iter().zip(lacks).filter(|(_, found)| found.is_none()) {
-            let (of, number) = row.number();
-            let span = spans.get(&of);
-            let is_due = row.at().zip(due).is_some_and(|(at, due)| at.seconds() < due);
-            if self.continues && span.is_none_or(|(first, _)| number < *first) {
+        let found = std::mem::take(&mut self.found);
+        let states: Vec<_> = reached.iter().map(|reach| (*reach, spans(rows, &found, *reach))).collect();
+        for (row, found) in rows.all.iter().zip(found) {
+            let mut lacks = states.iter().filter(|(reach, _)| !reach.has(found));
+            let why = lacks.find_map(|(reach, spans)| self.why(row, *reach, spans));
+            let is_older = |(_, spans): &(Reach, Spans<'_>)| self.is_older(row, spans);
+            if let Some(why) = why {
+                self.of_row(row, found, "not_logged", why);
+            } else if found.is_some() {
+                // It came to the log later than the export was asked for.
+            } else if states.last().is_some_and(is_older) {
                 self.ended.older = self.ended.older.saturating_add(1);
-            } else if span.is_some_and(|(_, last)| number < *last) {
-                self.of_row(row, None, "not_logged", "the log lacks it, although it has later ones");
-            } else if is_due {
-                self.of_row(row, None, "not_logged", "the log lacks it, a day after it was decided");
             } else {
                 self.ended.younger = self.ended.younger.saturating_add(1);
             }
         }
         self.ended
     }
+
+    /// Whether a row that a state of the log lacks is in the log that this one continues.
+    fn is_older(&self, row: &Row, spans: &Spans<'_>) -> bool {
+        let (of, number) = row.number();
+        self.continues && spans.get(&of).is_none_or(|(first, _)| number < *first)
+    }
+
+    /// Why a state of the log must have a row that it lacks.
+    fn why(&self, row: &Row, reach: Reach, spans: &Spans<'_>) -> Option<&'static str> {
+        let (of, number) = row.number();
+        if self.is_older(row, spans) {
+            None
+        } else if spans.get(&of).is_some_and(|(_, last)| number < *last) {
+            Some("the log lacks it, although it has later ones")
+        } else if row.at().zip(reach.due).is_some_and(|(at, due)| at.seconds() < due) {
+            Some("the log lacks it, a day after it was decided")
+        } else {
+            None
+        }
+    }
+}
+
+fn spans<'a>(rows: &'a Rows, found: &[Option<u64>], reach: Reach) -> Spans<'a> {
+    let mut spans = Spans::new();
+    for (row, _) in rows.all.iter().zip(found).filter(|(_, found)| reach.has(**found)) {
+        let (of, number) = row.number();
+        let (first, last) = spans.entry(of).or_insert((number, number));
+        (*first, *last) = ((*first).min(number), (*last).max(number));
+    }
+    spans
 }
 
 /// What of a row differs from its entry.
