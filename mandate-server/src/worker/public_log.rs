@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tracing::{error, info};
 
-use self::witnesses::{Cosigning, Witnesses};
+use self::witnesses::{Contradiction, Cosigning, Witnesses};
 use crate::clock::Clock;
 use crate::error::{Fault, Repeated};
 use crate::metrics::Metrics;
@@ -152,21 +152,17 @@ impl LogKeeper {
         Ok(false)
     }
 
-    /// Stops a log that has fewer entries than a witness has cosigned. Another server may have appended and published since the
-    /// witness was asked: so the log is read again, and stopped only if it is behind then too. Says whether it is.
-    async fn stop_behind(&self, log: &PublicLog, witness: &str, size: u64) -> Result<bool, Fault> {
-        let (id, kind, name) = (log.id, log.kind, witness.to_owned());
+    /// Stops a log that does not have what a witness has cosigned. Another server may have appended and published since the
+    /// witness was asked: so the log is read again, and stopped only if it does not have it then either. Says whether it is.
+    async fn stop(&self, log: &PublicLog, what: Contradiction) -> Result<bool, Fault> {
+        let (id, kind, witness) = (log.id, log.kind, what.witness().to_owned());
         let stop = move |tx: &mut Tx<'_>| -> Result<_, ScriptError> {
             public_log::hold(tx, id)?;
             let log = public_log::newest(tx, kind)?;
-            let has = log.tree.size();
-            if log.id != id || log.stopped.is_some() || has >= size {
+            let Some(why) = what.stops(log.tree.size()).filter(|_| log.id == id && log.stopped.is_none())
+            else {
                 return Ok(false);
-            }
-            let why = format!(
-                "the log has {has} entries, and the witness {name} says that it has cosigned {size}: the database was restored, \
-                 or the witness errs; see `log witness remove`"
-            );
+            };
             public_log::stop(tx, id, Some(&why))?;
             Ok(true)
         };
@@ -188,10 +184,7 @@ impl LogKeeper {
         }
         match self.witnesses.cosign(&self.store, &log, signed).await? {
             Cosigning::Done { checkpoint, witnessed } => self.put(&log, checkpoint, witnessed).await,
-            Cosigning::Behind { witness, size } => {
-                self.stop_behind(&log, &witness, size).await?;
-                Ok(())
-            }
+            Cosigning::Contradicted(what) => self.stop(&log, what).await.map(drop),
         }
     }
 
@@ -202,8 +195,8 @@ impl LogKeeper {
         self.remembered.remember(log, &signed)?;
         match self.witnesses.cosign(&self.store, log, signed).await? {
             Cosigning::Done { checkpoint, witnessed } => self.put(log, checkpoint, witnessed).await,
-            Cosigning::Behind { witness, size } => {
-                if self.stop_behind(log, &witness, size).await? {
+            Cosigning::Contradicted(what) => {
+                if self.stop(log, what).await? {
                     self.remembered.put_back(log, before.as_ref())?;
                 }
                 Ok(())

@@ -195,6 +195,38 @@ async fn a_witness_that_has_cosigned_more_stops_the_log() {
     assert!(log.checkpoint.is_none());
 }
 
+/// A database that was restored and has grown again: as long as the witness's log or longer, and another one.
+#[tokio::test]
+async fn a_witness_that_has_cosigned_other_entries_stops_the_log() {
+    // How the versions of tlog-witness say it, of a smaller size and of the same.
+    for (status, fewer) in [(422, 0), (422, 1), (409, 0), (409, 1)] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        let keeper = keeper(&world, None);
+        keeper.look().await;
+        let before = log(&world);
+        let of = VerifierKey::parse(&before.verifier_key).unwrap();
+        let size = before.tree.size() + 1 - fewer;
+        let state = WitnessedLog { keys: vec![of], last: Some((size, Hash::sha256(b"other"))) };
+        let answer = move |body: &[u8]| match state.decide(&AddCheckpoint::parse(body).unwrap()) {
+            Err(WitnessRefused::Inconsistent(_)) if status == 422 => (422, String::new()),
+            Err(WitnessRefused::Inconsistent(_) | WitnessRefused::Conflict { .. }) => {
+                (409, write_conflict(size))
+            }
+            _ => (404, String::new()),
+        };
+        add(&world, "w.example", serving(answer));
+        world.ask(&agent, "1").await;
+        keeper.keep(Sandbox).await.unwrap();
+        let now = log(&world);
+        assert!(now.tree.size() >= size);
+        let why = now.stopped.unwrap();
+        let said = format!("the witness w.example says that the first {size} entries");
+        assert!(why.contains(&said) && why.contains("log witness remove"), "{why}");
+        assert_eq!(now.checkpoint, before.checkpoint, "{status}: nothing was published");
+    }
+}
+
 /// What was signed and refused was not published: the file says again what it said before.
 #[tokio::test]
 async fn a_checkpoint_that_a_witness_refused_is_not_remembered() {

@@ -51,15 +51,45 @@ pub(super) struct Witnesses {
 pub(super) enum Cosigning {
     /// The checkpoint with the cosignatures that came in time; and whether more than half of the witnesses gave theirs.
     Done { checkpoint: SignedCheckpoint, witnessed: bool },
-    /// A witness says that it knows a greater size.
-    Behind { witness: String, size: u64 },
+    /// A witness has cosigned what the log does not have.
+    Contradicted(Contradiction),
+}
+
+/// What a witness says that it has cosigned, and this log does not have.
+pub(super) struct Contradiction {
+    witness: String,
+    size: u64,
+    /// It refuses what continues the log from that size on: the entries before are others.
+    is_fork: bool,
 }
 
 /// What one witness has said.
 enum Said {
     Cosigned(NoteSignature),
-    Knows { witness: String, size: u64 },
+    Contradicts(Contradiction),
     Nothing,
+}
+
+impl Contradiction {
+    /// Who says so.
+    pub(super) fn witness(&self) -> &str {
+        &self.witness
+    }
+
+    /// Why the log must not grow, now that it has so many entries. None: it has by now what the witness has cosigned.
+    pub(super) fn stops(&self, has: u64) -> Option<String> {
+        let Self { witness, size, is_fork } = self;
+        let what = if *is_fork {
+            format!(
+                "the witness {witness} says that the first {size} entries it has cosigned are not those of this log"
+            )
+        } else if *size > has {
+            format!("the log has {has} entries, and the witness {witness} says that it has cosigned {size}")
+        } else {
+            return None;
+        };
+        Some(format!("{what}: the database was restored, or the witness errs; see `log witness remove`"))
+    }
 }
 
 impl Witnesses {
@@ -113,7 +143,7 @@ impl Witnesses {
                     checkpoint.add(signature);
                     cosigned += 1;
                 }
-                Said::Knows { witness, size } => return Ok(Cosigning::Behind { witness, size }),
+                Said::Contradicts(what) => return Ok(Cosigning::Contradicted(what)),
                 Said::Nothing => {}
             }
         }
@@ -147,6 +177,10 @@ impl Witnesses {
         let url = format!("{}/add-checkpoint", witness.url.trim_end_matches('/'));
         let new = signed.checkpoint().size();
         let of = (witness.key.to_string(), log.id);
+        let contradicts = |size, is_fork| {
+            let witness = witness.key.name().to_owned();
+            Said::Contradicts(Contradiction { witness, size, is_fork })
+        };
         for _ in 0..ATTEMPTS {
             let old = self.known(&of).min(new);
             let request = request(store, log.clone(), signed.clone(), old).await?;
@@ -162,11 +196,17 @@ impl Witnesses {
                 StatusCode::CONFLICT => {
                     let no_size = || Fault::Provider("its answer 409 has no size".to_owned());
                     let size = read_conflict(&body).ok_or_else(no_size)?;
+                    // To a request from that very size: it knows another root there (tlog-witness 1.0). Every log begins empty.
+                    if size == old && size > 0 {
+                        return Ok(contradicts(size, true));
+                    }
                     self.learn(of.clone(), size);
                     if size > new {
-                        return Ok(Said::Knows { witness: witness.key.name().to_owned(), size });
+                        return Ok(contradicts(size, false));
                     }
                 }
+                // The proof is not from what it has cosigned; since 1.1 it says so of another root of the same size too.
+                StatusCode::UNPROCESSABLE_ENTITY if old > 0 => return Ok(contradicts(old, true)),
                 status => return Err(Fault::Provider(format!("it answered {status}"))),
             }
         }
