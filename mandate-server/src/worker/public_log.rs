@@ -184,7 +184,7 @@ impl LogKeeper {
         }
         match self.witnesses.cosign(&self.store, &log, signed).await? {
             Cosigning::Done { checkpoint, witnessed } => self.put(&log, checkpoint, witnessed).await,
-            Cosigning::Contradicted(what) => self.stop(&log, what).await.map(drop),
+            Cosigning::Contradicted { what, .. } => self.stop(&log, what).await.map(drop),
         }
     }
 
@@ -193,11 +193,12 @@ impl LogKeeper {
         let signed = publish::sign(log, self.keyring.master())?;
         let before = self.remembered.last(log)?;
         self.remembered.remember(log, &signed)?;
-        match self.witnesses.cosign(&self.store, log, signed).await? {
+        match self.witnesses.cosign(&self.store, log, signed.clone()).await? {
             Cosigning::Done { checkpoint, witnessed } => self.put(log, checkpoint, witnessed).await,
-            Cosigning::Contradicted(what) => {
-                if self.stop(log, what).await? {
-                    self.remembered.put_back(log, before.as_ref())?;
+            Cosigning::Contradicted { what, refused } => {
+                // What one may have cosigned is published, whatever another says.
+                if self.stop(log, what).await? && refused {
+                    self.remembered.put_back(log, &signed, before.as_ref())?;
                 }
                 Ok(())
             }

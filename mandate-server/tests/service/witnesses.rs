@@ -18,7 +18,8 @@ use mandate_server::store::sql::witnesses::Witness;
 use mandate_server::store::tx::Tx;
 
 use crate::apart;
-use crate::public_log::{keeper, log};
+use crate::log_origins::new_origin;
+use crate::public_log::{entries, keeper, log};
 use crate::world::World;
 
 /// The time by the world's clock, in seconds.
@@ -254,6 +255,40 @@ async fn a_checkpoint_that_a_witness_refused_is_not_remembered() {
     let now = log(&world);
     assert!(now.stopped.is_none());
     assert_eq!(published(&world).checkpoint().size(), stopped.tree.size());
+}
+
+/// What a witness holds is the last that was published: one that lies has nothing of it taken back.
+#[tokio::test]
+async fn a_checkpoint_that_one_witness_may_have_cosigned_is_remembered_whatever_another_says() {
+    for is_silent in [false, true] {
+        let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+        let agent = world.agent("buyer").await;
+        let keeper = keeper(&world, Some(folder.path()));
+        keeper.look().await;
+        let before = log(&world);
+        let of = VerifierKey::parse(&before.verifier_key).unwrap();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = if is_silent {
+            format!("http://{}", silent.local_addr().unwrap())
+        } else {
+            honest("w1.example", &of)
+        };
+        add(&world, "w1.example", other);
+        add(&world, "w2.example", serving(|_| (409, write_conflict(1_000))));
+        world.ask(&agent, "1").await;
+        keeper.keep(Sandbox).await.unwrap();
+        let stopped = log(&world);
+        assert!(stopped.stopped.is_some() && stopped.tree.size() > before.tree.size());
+        let file = std::fs::read(folder.path().join("sandbox")).unwrap();
+        let last = SignedCheckpoint::parse(&file).unwrap();
+        assert_eq!(last.checkpoint().size(), stopped.tree.size(), "{is_silent}");
+        // The log that follows says so, and nothing that was cosigned moves to it.
+        let (ended, _) = new_origin(&world, Some(folder.path()));
+        assert_eq!(ended.checkpoint, Some(last.to_string()));
+        assert_eq!(entries(&world)[0], Entry::OlderLog(last));
+        let decisions = entries(&world).iter().filter(|e| matches!(e, Entry::Decision { .. })).count();
+        assert_eq!(decisions, 0);
+    }
 }
 
 /// Another server has published meanwhile: the witness knows more than the slow one asks about, and less than the log has.

@@ -68,12 +68,21 @@ impl Remembered {
         if read(&path)?.is_none_or(is_older) { put(&path, signed) } else { Ok(()) }
     }
 
-    /// Has the file say again what it said before a checkpoint was signed that a witness has refused, and nobody has seen.
+    /// Has the file say again what it said before a checkpoint was signed that all witnesses have refused. If it says something
+    /// else by now, it stays.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn put_back(&self, log: &PublicLog, before: Option<&SignedCheckpoint>) -> Result<(), Fault> {
+    /// The file cannot be read or written.
+    pub fn put_back(
+        &self,
+        log: &PublicLog,
+        refused: &SignedCheckpoint,
+        before: Option<&SignedCheckpoint>,
+    ) -> Result<(), Fault> {
         let Some(path) = self.path(log) else { return Ok(()) };
+        if read(&path)?.as_ref() != Some(refused) {
+            return Ok(());
+        }
         match before {
             Some(before) => put(&path, before),
             None => fs::remove_file(&path).map_err(|e| unusable("removed", &path, &e)),

@@ -51,8 +51,8 @@ pub(super) struct Witnesses {
 pub(super) enum Cosigning {
     /// The checkpoint with the cosignatures that came in time; and whether more than half of the witnesses gave theirs.
     Done { checkpoint: SignedCheckpoint, witnessed: bool },
-    /// A witness has cosigned what the log does not have.
-    Contradicted(Contradiction),
+    /// A witness has cosigned what the log does not have. `refused`: all have answered, and none has cosigned.
+    Contradicted { what: Contradiction, refused: bool },
 }
 
 /// What a witness says that it has cosigned, and this log does not have.
@@ -67,7 +67,9 @@ pub(super) struct Contradiction {
 enum Said {
     Cosigned(NoteSignature),
     Contradicts(Contradiction),
-    Nothing,
+    Refused,
+    /// Nothing, or what does not say whether it has cosigned.
+    Unclear,
 }
 
 impl Contradiction {
@@ -137,14 +139,16 @@ impl Witnesses {
                 }
             }
         }
+        let is_refusal = |said: &Said| matches!(said, Said::Contradicts(_) | Said::Refused);
+        let refused = said.len() == witnesses.len() && said.iter().all(is_refusal);
         for said in said {
             match said {
                 Said::Cosigned(signature) => {
                     checkpoint.add(signature);
                     cosigned += 1;
                 }
-                Said::Contradicts(what) => return Ok(Cosigning::Contradicted(what)),
-                Said::Nothing => {}
+                Said::Contradicts(what) => return Ok(Cosigning::Contradicted { what, refused }),
+                Said::Refused | Said::Unclear => {}
             }
         }
         Ok(Cosigning::Done { checkpoint, witnessed: cosigned >= quorum })
@@ -162,7 +166,7 @@ impl Witnesses {
             Ok(said) => said,
             Err(why) => {
                 unwilling(witness.key.name(), &why);
-                Said::Nothing
+                Said::Unclear
             }
         }
     }
@@ -207,6 +211,10 @@ impl Witnesses {
                 }
                 // The proof is not from what it has cosigned; since 1.1 it says so of another root of the same size too.
                 StatusCode::UNPROCESSABLE_ENTITY if old > 0 => return Ok(contradicts(old, true)),
+                status if status.is_client_error() => {
+                    unwilling(witness.key.name(), &format_args!("it answered {status}"));
+                    return Ok(Said::Refused);
+                }
                 status => return Err(Fault::Provider(format!("it answered {status}"))),
             }
         }
