@@ -136,14 +136,13 @@ impl LogKeeper {
         }
     }
 
-    /// Whether the log may grow. It is stopped where it is behind a checkpoint that was signed before: it would get another
-    /// root for a size.
+    /// Whether the log may grow. It is stopped where it is behind a checkpoint that was signed before, since it would get another
+    /// root for a size; and where another log has begun in its place.
     async fn is_sound(&self, kind: EnvironmentKind) -> Result<bool, Fault> {
-        let newest = self.store.read(move |tx| public_log::newest(tx, kind)).await??;
-        let Some(last) = self.remembered.last(&newest)? else { return Ok(true) };
+        let remembered = self.remembered.clone();
         let why = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
             let log = public_log::newest(tx, kind)?;
-            let why = if log.stopped.is_none() { publish::behind(tx, &log, &last)? } else { None };
+            let why = if log.stopped.is_none() { remembered.contradicts(tx, &log)? } else { None };
             Ok(why.map(|why| (log.id, why)))
         };
         let Some((log, why)) = self.store.read(why).await?? else { return Ok(true) };

@@ -59,6 +59,32 @@ async fn a_log_that_a_restored_database_forgot_is_not_made_again() {
     assert_eq!(check::findings(&world.database), []);
 }
 
+/// A copy of the database that was taken before, put in place by hand: no command has stopped the log.
+#[tokio::test]
+async fn a_restored_database_does_not_go_on_with_a_log_that_has_ended() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let agent = world.agent("buyer").await;
+    let keeper = keeper(&world, Some(folder.path()));
+    world.ask(&agent, "1").await;
+    keeper.look().await;
+    let first = log(&world);
+    new_origin(&world, Some(folder.path()));
+    keeper.look().await;
+    for change in [
+        "DELETE FROM log_tiles WHERE log = (SELECT MAX(log) FROM logs)",
+        "DELETE FROM logs WHERE log = (SELECT MAX(log) FROM logs)",
+        "UPDATE logs SET stopped = NULL WHERE kind = 'sandbox'",
+    ] {
+        assert!(world.change(change) > 0, "{change}");
+    }
+    world.ask(&agent, "2").await;
+    keeper.look().await;
+    let now = log(&world);
+    let why = now.stopped.unwrap_or_default();
+    assert!(why.contains("/log/sandbox/2 was published in place of this log"), "{why}");
+    assert_eq!((now.tree.size(), now.checkpoint), (first.tree.size(), first.checkpoint));
+}
+
 /// What a log has behind its last published checkpoint moves to the one that begins in its place.
 #[tokio::test]
 async fn what_was_appended_and_not_published_moves_to_the_new_log() {

@@ -136,15 +136,7 @@ pub fn go_on(
     let Some(stopped) = &log.stopped else {
         return Err(Refusal::invalid(format!("the log {} is not stopped", log.origin)).into());
     };
-    let later = remembered.newest(kind)?.filter(|(number, _)| *number > keys::number(&log.origin));
-    let why = match (later, remembered.last(&log)?) {
-        (Some((_, later)), _) => {
-            Some(format!("{} was published in place of this log", later.checkpoint().origin()))
-        }
-        (None, Some(last)) => publish::behind(tx, &log, &last)?,
-        (None, None) => None,
-    };
-    if let Some(why) = why {
+    if let Some(why) = remembered.contradicts(tx, &log)? {
         let message = format!("{why}; begin another with `log new-origin {kind}`");
         return Err(Refusal::invalid(message).into());
     }

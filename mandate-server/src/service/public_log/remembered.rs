@@ -9,12 +9,13 @@ use mandate_core::EnvironmentKind;
 use mandate_core::log::SignedCheckpoint;
 use tempfile::NamedTempFile;
 
-use super::keys;
+use super::{keys, publish};
 use crate::error::Fault;
 use crate::store::sql::public_log::PublicLog;
+use crate::store::tx::Tx;
 
 /// The files: `sandbox` is of the first log of that kind, `sandbox-2` of the second.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Remembered {
     directory: Option<PathBuf>,
 }
@@ -53,6 +54,19 @@ impl Remembered {
         }
         let Some(number) = newest else { return Ok(None) };
         Ok(read(&directory.join(name(kind, number)))?.map(|last| (number, last)))
+    }
+
+    /// Why the newest log in a database must not grow: another has begun in its place, or it does not have what was signed.
+    ///
+    /// # Errors
+    /// The directory, a file or the database cannot be read, or one of them is damaged.
+    pub fn contradicts(&self, tx: &mut Tx<'_>, log: &PublicLog) -> Result<Option<String>, Fault> {
+        let later = self.newest(log.kind)?.filter(|(number, _)| *number > keys::number(&log.origin));
+        if let Some((_, later)) = later {
+            let later = later.checkpoint().origin();
+            return Ok(Some(format!("{later} was published in place of this log: it was restored")));
+        }
+        self.last(log)?.map_or(Ok(None), |last| publish::behind(tx, log, &last))
     }
 
     /// Writes down what was signed, before it is published. A server that was slow takes nothing back.
