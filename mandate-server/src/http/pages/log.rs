@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Frame, LOG_PATH, Time, VERIFY_PATH, asset, page, policy};
 use crate::error::Fault;
 use crate::http::document::Document;
+use crate::service::public_log::keys;
 use crate::service::public_log::shown::{Cosigner, Place, Shown};
 
 /// A page whose form is answered by this host.
@@ -108,6 +109,11 @@ pub(in crate::http) fn log(
 impl Log {
     fn of(log: &Shown, now: Timestamp) -> Self {
         let checkpoint = log.checkpoint.as_ref();
+        // The first log of a kind has none in its address.
+        let number = match keys::number(&log.origin) {
+            1 => String::new(),
+            number => format!("/{number}"),
+        };
         let earlier = if log.is_newest { "" } else { ", which has ended" };
         Self {
             title: format!("The log of {}{earlier}", whose(log.kind)),
@@ -119,7 +125,7 @@ impl Log {
             size: checkpoint.map(|signed| signed.checkpoint().size()),
             root: checkpoint.map(|signed| signed.checkpoint().root().to_string()),
             checkpoint: checkpoint.map(ToString::to_string),
-            checkpoint_path: format!("{LOG_PATH}/{}/checkpoint", log.kind),
+            checkpoint_path: format!("{LOG_PATH}/{}{number}/checkpoint", log.kind),
             witnesses: log.witnesses.iter().map(|witness| Witness::of(witness, now)).collect(),
         }
     }
@@ -157,6 +163,23 @@ fn age(now: Timestamp, at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_of_a_checkpoint_is_where_its_log_is_served() {
+        let mut shown = Shown {
+            kind: EnvironmentKind::Sandbox,
+            origin: "verdicts.example/log/sandbox".to_owned(),
+            key: String::new(),
+            is_newest: true,
+            is_stopped: false,
+            checkpoint: None,
+            witnesses: Vec::new(),
+        };
+        let path = |shown: &Shown| Log::of(shown, Timestamp::from_seconds(0)).checkpoint_path;
+        assert_eq!(path(&shown), "/log/sandbox/checkpoint");
+        shown.origin += "/2";
+        assert_eq!(path(&shown), "/log/sandbox/2/checkpoint");
+    }
 
     #[test]
     fn an_age_has_one_unit() {
