@@ -134,6 +134,38 @@ async fn what_was_appended_and_not_published_moves_to_the_new_log() {
     }
 }
 
+/// What is appended and not published may move to another log, and caches keep a tile for ever.
+#[tokio::test]
+async fn a_tile_is_served_once_it_is_published() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    let keeper = keeper(&world, None);
+    let served = |entries: u64| {
+        apart::run_once(&world.database, |tx| {
+            let tiles = Tile::between(0, entries).map(|tile| serve::tile(tx, (Sandbox, 1), tile));
+            Ok(tiles.collect::<Result<Vec<_>, _>>()?)
+        })
+        .unwrap()
+        .unwrap()
+    };
+    let append = || {
+        let secrets = world.keyring.clone();
+        let append = move |tx: &mut Tx<'_>| Ok(append::append(tx, Sandbox, secrets.log_secrets())?);
+        assert!(apart::run_once(&world.database, append).unwrap().unwrap() > 0);
+        log(&world).tree.size()
+    };
+    let first = append();
+    assert_eq!(served(first), [None, None], "nothing is published");
+    keeper.look().await;
+    assert!(served(first).iter().all(Option::is_some));
+    world.ask(&agent, "1").await;
+    let second = append();
+    assert_eq!(served(second), [None, None]);
+    assert!(served(first).iter().all(Option::is_some));
+    keeper.look().await;
+    assert!(served(second).iter().all(Option::is_some));
+}
+
 /// No clock says what is new to the log.
 #[tokio::test]
 async fn a_log_grows_on_when_the_clock_steps() {

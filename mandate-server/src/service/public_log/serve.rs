@@ -45,13 +45,15 @@ pub fn checkpoint(tx: &mut Tx<'_>, which: Which) -> Result<Option<String>, Fault
     Ok(log(tx, which)?.and_then(|log| log.checkpoint))
 }
 
-/// A tile or a bundle of a log. None if the log does not have it.
+/// A tile or a bundle of a log, as far as it is published: what caches keep for ever must not change. None if the log does not
+/// have it.
 ///
 /// # Errors
-/// The database fails.
+/// The database fails, or the checkpoint is damaged.
 pub fn tile(tx: &mut Tx<'_>, which: Which, tile: Tile) -> Result<Option<Vec<u8>>, Fault> {
     let Some(log) = log(tx, which)? else { return Ok(None) };
-    if tile.is_within(log.tree.size()) { read_tile(tx, &log, tile).map(Some) } else { Ok(None) }
+    let published = publish::published(&log)?.map_or(0, |signed| signed.checkpoint().size());
+    if tile.is_within(published) { read_tile(tx, &log, tile).map(Some) } else { Ok(None) }
 }
 
 /// Where the database has a tile.
