@@ -107,7 +107,11 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
                 return Err(Failure::new(Exit::NotFound, format!("no keys are pinned for `{issuer}`"))
                     .next("`mandate jwks list` shows what is pinned"));
             }
-            output.line("unpinned", printable(issuer));
+            if output.is_json() {
+                show(&[Shown { issuer: Some(issuer), pinned_at: None, keys: Vec::new() }], false, output)?;
+            } else {
+                output.line("unpinned", printable(issuer));
+            }
         }
         Jwks::List => {
             let pins = pins::all()?;

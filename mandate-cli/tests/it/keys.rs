@@ -203,7 +203,8 @@ fn only_pinned_keys_count_with_pinned() {
     run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(23).says("the keys pinned");
     let listed = run(&["jwks", "list", "--json"]).code(0).json();
     assert_eq!((&listed[0]["issuer"], &listed[0]["keys"][0]["thumbprint"]), (&json!(ISSUER), &json!(print)));
-    run(&["jwks", "unpin", ISSUER]).code(0);
+    let unpinned = run(&["jwks", "unpin", ISSUER, "--json"]).code(0).json();
+    assert_eq!(unpinned, json!({"issuer": ISSUER, "keys": []}));
     run(&["jwks", "unpin", ISSUER]).code(33).says("no keys are pinned");
     run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(0);
     run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(0);
