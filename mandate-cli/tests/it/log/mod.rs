@@ -4,6 +4,7 @@ mod audit;
 mod edits;
 mod files;
 mod keys;
+mod late;
 mod monitor;
 mod page;
 mod proofs;

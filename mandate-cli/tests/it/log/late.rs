@@ -1,0 +1,117 @@
+//! `mandate log monitor`: what a log must have had for a day.
+
+use super::monitor::Watched;
+use super::*;
+use serde_json::Value;
+
+#[test]
+fn a_token_that_is_a_day_old_must_be_in_the_log() {
+    let mut watched = Watched::new();
+    let now = now();
+    let old = token_of(&watched.site, 1);
+    let young = token(json!({"iss": watched.site.address(), "iat": now, "exp": now + 300}));
+    let tokens = write(watched.folder.path(), "tokens", format!("{old}\n\n{young}\n"));
+    watched.look(&["--tokens", &tokens]).code(55).shows("line 1 of").shows("is not in the log").shows("LATE");
+    watched.log.push(&decision(&old));
+    watched.log.publish(&watched.site);
+    watched.log.publish_proof(&watched.site, &old);
+    watched.look(&["--tokens", &tokens]).code(0);
+    // Another log's proof is none.
+    let mut other = watched.log.clone();
+    other.key = SigningKey::new(watched.log.key.verifier().name(), KeyKind::Note, &[8; 32]).unwrap();
+    other.publish_proof(&watched.site, &old);
+    let late = watched.look(&["--tokens", &tokens, "--json"]).code(55).json();
+    assert!(late["late"][0].as_str().unwrap().contains("is not proved"), "{late}");
+    let folder = watched.folder.path().join("copy");
+    watched.log.write(&folder);
+    let more = ["--tokens", &tokens, "--log", folder.to_str().unwrap()];
+    let state = watched.folder.path().join("copy.state");
+    let args = ["monitor", "--state", state.to_str().unwrap(), "--log-key", &watched.log.verifier()];
+    ran(log(watched.folder.path(), &[&args[..], &more].concat())).code(2).says("has no proofs of tokens");
+    let bad = write(watched.folder.path(), "bad", "x\n");
+    watched.look(&["--tokens", &bad]).code(10);
+}
+
+/// A token may be in the log that this one continues.
+#[test]
+fn a_token_of_an_older_log_is_not_late() {
+    let mut watched = Watched::new();
+    let old = token_of(&watched.site, 1);
+    let tokens = write(watched.folder.path(), "tokens", format!("{old}\n"));
+    watched.log.push(&decision(&old));
+    watched.log.publish(&watched.site);
+    watched.log.publish_proof(&watched.site, &old);
+    watched.look(&["--tokens", &tokens]).code(0);
+    let origin = watched.log.key.verifier().name().to_owned();
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.key = SigningKey::new(&format!("{origin}/2"), KeyKind::Note, &[9; 32]).unwrap();
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    let key = new.verifier();
+    // The service has the proofs of all logs at each.
+    let path = proof_path(&old).replace("/proof/", "/2/proof/");
+    watched.site.add(&path, watched.log.proof_of(&old).into_bytes());
+    watched.look(&["--log-key", &key, "--tokens", &tokens]).code(54);
+    watched.look(&["--tokens", &tokens]).code(0);
+    // One who has not gone over names the older log in a policy.
+    std::fs::remove_file(watched.folder.path().join("state")).unwrap();
+    watched.look(&["--log-key", &key, "--tokens", &tokens]).code(55).shows("is not proved");
+    let listing = format!("log {}\nlog {key}\nquorum none\n", watched.log.verifier());
+    let policy = write(watched.folder.path(), "policy", listing);
+    watched.look(&["--tokens", &tokens, "--policy", &policy]).code(0);
+}
+
+#[test]
+fn witnesses_that_stay_away_for_a_day_make_a_log_late() {
+    let mut watched = Watched::new();
+    let policy = write(watched.folder.path(), "policy", policy_of(&[witness(1)]));
+    watched.look(&["--policy", &policy]).code(0);
+    let state = String::from_utf8(watched.state()).unwrap();
+    let since: Value = serde_json::from_str(&state).unwrap();
+    let since = since["unwitnessed"]["since"].as_str().unwrap().to_owned();
+    let path = watched.folder.path().join("state");
+    std::fs::write(&path, state.replace(&since, "2026-01-01T00:00:00.000Z")).unwrap();
+    watched.look(&["--policy", &policy]).code(55).shows("since 2026-01-01T00:00:00.000Z");
+    watched.log.witnesses = vec![witness(1)];
+    watched.log.publish(&watched.site);
+    watched.look(&["--policy", &policy]).code(0);
+    watched.log.witnesses = Vec::new();
+    watched.log.publish(&watched.site);
+    watched.look(&["--policy", &policy]).code(0);
+}
+
+/// The newest checkpoint of a busy log waits for its witnesses at every look.
+#[test]
+fn witnesses_that_cosign_between_two_looks_are_not_late() {
+    let mut watched = Watched::new();
+    let policy = write(watched.folder.path(), "policy", policy_of(&[witness(1)]));
+    let look = |watched: &Watched| watched.look(&["--policy", &policy]);
+    look(&watched).code(0);
+    let state: Value = serde_json::from_slice(&watched.state()).unwrap();
+    let since = state["unwitnessed"]["since"].as_str().unwrap().to_owned();
+    let earlier = String::from_utf8(watched.state()).unwrap().replace(&since, "2026-01-01T00:00:00.000Z");
+    let day_later = || std::fs::write(watched.folder.path().join("state"), &earlier).unwrap();
+    // The last decision that the log had is in a checkpoint that they have cosigned, of the size that the log had, or less.
+    let Entry::Decision { token, .. } = strange(301) else { panic!() };
+    let hex = token.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let proof_with = |log: &TestLog| {
+        let mut cosigned = log.clone();
+        cosigned.witnesses = vec![witness(1)];
+        let proof = cosigned.proof(301, Some(vec![0; 64])).to_string();
+        watched.site.add(&format!("/log/sandbox/proof/{hex}"), proof.into_bytes());
+    };
+    let mut shorter = watched.log.clone();
+    shorter.entries.truncate(302);
+    let now = watched.log.clone();
+    watched.log.strangers(1);
+    watched.log.publish(&watched.site);
+    for (log, code) in [(None, 55), (Some(&shorter), 55), (Some(&now), 0)] {
+        if let Some(log) = log {
+            proof_with(log);
+        }
+        day_later();
+        look(&watched).code(code);
+    }
+    let state: Value = serde_json::from_slice(&watched.state()).unwrap();
+    assert_eq!(state["unwitnessed"]["size"], 304);
+}
