@@ -57,7 +57,12 @@ pub(crate) struct PinKeys {
     #[arg(long, value_name = "FILE|URL")]
     jwks: Option<String>,
     /// Pin the key with this thumbprint; can be repeated
-    #[arg(long, value_name = "THUMBPRINT", conflicts_with = "trust_on_first_use")]
+    #[arg(
+        long,
+        value_name = "THUMBPRINT",
+        allow_hyphen_values = true,
+        conflicts_with = "trust_on_first_use"
+    )]
     fingerprint: Vec<String>,
     /// Pin all keys without asking, if none is pinned yet
     #[arg(long)]

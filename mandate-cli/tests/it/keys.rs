@@ -192,7 +192,10 @@ fn only_pinned_keys_count_with_pinned() {
 
     verify(&live_token(json!({}))).code(19).says("no keys are pinned");
     run(&["jwks", "pin", ISSUER, "--jwks", &jwks]).code(2).says("pass --fingerprint THUMBPRINT");
-    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--fingerprint", "AAAA"]).code(23).says("`AAAA`");
+    for other in ["AAAA", "-AAA"] {
+        let pin = run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--fingerprint", other]);
+        pin.code(23).says(&format!("`{other}`"));
+    }
     run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--fingerprint", &print])
         .code(0)
         .shows(&format!("key          {print}  production\n"));

@@ -81,7 +81,12 @@ pub(crate) struct PinKey {
     #[arg(long, value_name = "KEY|@FILE")]
     key: Option<String>,
     /// Pin the key with this fingerprint
-    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "trust_on_first_use")]
+    #[arg(
+        long,
+        value_name = "FINGERPRINT",
+        allow_hyphen_values = true,
+        conflicts_with = "trust_on_first_use"
+    )]
     fingerprint: Option<String>,
     /// Pin the key without asking, if none is pinned yet
     #[arg(long)]
