@@ -335,3 +335,34 @@ fn a_command_line_that_is_refused_repeats_no_key() {
         assert!(!ran.err.contains(&key[8..]) && !ran.out.contains(&key[8..]), "{ran:?}");
     }
 }
+
+/// A static host serves a log that has ended, and says which one follows.
+#[test]
+fn each_log_of_a_kind_can_be_written_as_files() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let is_published = |number: usize| {
+        let shown = server.operate(&["log", "show", "--json"]).code(0).json();
+        let of = |log: &&Value| log["environment"] == "sandbox";
+        let logs: Vec<_> = shown["logs"].as_array().unwrap().iter().filter(of).collect();
+        (logs.len() == number && logs[0]["published"].as_u64() > Some(0)).then_some(())
+    };
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let export = |name: &str, more: &[&str]| {
+        server.operate(&[&["log", "export", "sandbox", &place(name)], more].concat())
+    };
+    let file = |name: &str| std::fs::read_to_string(place(name)).unwrap();
+    until(DEADLINE, "the first log is published", || is_published(1));
+    export("log", &[]).code(0);
+    let key = file("log/key");
+    assert!(!Path::new(&place("log/next")).exists(), "it goes on");
+    server.operate(&["log", "new-origin", "sandbox", "--yes"]).code(0);
+    until(DEADLINE, "the second log is published", || is_published(2));
+    export("log", &[]).code(1).says("--number");
+    export("log", &["--number", "1"]).code(0);
+    export("log/2", &[]).code(0);
+    assert_eq!((file("log/key"), file("log/next")), (key, file("log/2/key")));
+    assert!(!Path::new(&place("log/2/next")).exists());
+    assert!(file("log/2/checkpoint").contains("/log/sandbox/2\n"));
+    export("none", &["--number", "3"]).code(1).says("there is no sandbox log with the number 3");
+    export("none", &["--number", "0"]).code(2);
+}

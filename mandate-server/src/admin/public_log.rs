@@ -40,6 +40,10 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
 
+        /// Which log of the kind, from 1; an older one has ended [default: the newest]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        number: Option<u64>,
+
         #[command(flatten)]
         common: Common,
     },
@@ -132,9 +136,12 @@ it proves. Publish the verifier keys where counterparties find them, and the fin
 const EXPORT_HELP: &str = "\
 Examples:
   mandate-server log export production /srv/log/production
+  mandate-server log export production /srv/log/production --number 1
+  mandate-server log export production /srv/log/production/2
 
-Writes the published part: `key`, `tile/…` and last `checkpoint`, under the names that the server uses below /log/production/. \
-Run it again to add what is new: full tiles that are there are kept.";
+Writes the published part: `key`, `tile/…` and `checkpoint`, under the names that the server uses below /log/production/, and of \
+a log that has ended `next`, the key of the log that follows. Run it again to add what is new: full tiles that are there are kept. \
+The newest log is written, or --number.";
 
 const WATCH_KEY_HELP: &str = "\
 Examples:
@@ -222,7 +229,7 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Show { common } => show(&common),
-            Self::Export { kind, directory, common } => export(kind, &directory, &common),
+            Self::Export { kind, directory, number, common } => export((kind, number), &directory, &common),
             Self::WatchKey { organization, environment, common } => {
                 let (by, database) = (operator::here(), common.settings()?.database);
                 let master = config::master_key().map_err(Failure::unusable)?;
@@ -285,12 +292,13 @@ fn show(common: &Common) -> Result<(), Failure> {
     })
 }
 
-fn export(kind: EnvironmentKind, directory: &Path, common: &Common) -> Result<(), Failure> {
+fn export(log: (EnvironmentKind, Option<u64>), directory: &Path, common: &Common) -> Result<(), Failure> {
     let database = common.settings()?.database;
-    let written = files::write(&database, kind, directory).map_err(Failure::failed)?;
+    let written = files::write(&database, log, directory).map_err(Failure::failed)?;
     let Some((size, new)) = written else {
         return Err(Failure::failed(format!(
-            "the {kind} log has no checkpoint yet; a running server signs one"
+            "the {} log has no checkpoint; a running server signs one, unless the log has ended",
+            log.0
         )));
     };
     let shown = json!({ "directory": directory, "entries": size, "files_written": new });

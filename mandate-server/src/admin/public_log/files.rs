@@ -9,18 +9,19 @@ use mandate_core::log::Tile;
 use tempfile::NamedTempFile;
 
 use crate::error::Fault;
-use crate::service::public_log::{operated, serve};
+use crate::service::public_log::{keys, operated, serve};
 use crate::store::upkeep;
 
-/// Writes the published part of a log, and its checkpoint last. Full tiles that are there stay. Gives how many entries there
-/// are and how many files were written; none without a checkpoint. The key is first: it says whose files these are.
+/// Writes the published part of a log, the newest or the one of this number: its checkpoint behind its tiles, and of a log that
+/// has ended the key of the next one. Full tiles that are there stay. Gives how many entries there are and how many files were
+/// written; none without a checkpoint. The key is first: it says whose files these are.
 pub(super) fn write(
     database: &str,
-    kind: EnvironmentKind,
+    (kind, number): (EnvironmentKind, Option<u64>),
     directory: &Path,
 ) -> Result<Option<(u64, u64)>, Fault> {
     upkeep::snapshot(database, |tx| {
-        let (log, checkpoint) = operated::published(tx, kind)?;
+        let (log, checkpoint) = operated::published(tx, kind, number)?;
         let Some(checkpoint) = checkpoint else { return Ok(None) };
         let (size, mut written) = (checkpoint.checkpoint().size(), 0);
         let key = format!("{}\n", log.verifier_key);
@@ -35,7 +36,12 @@ pub(super) fn write(
             written += 1;
         }
         put(&directory.join("checkpoint"), checkpoint.to_string().as_bytes())?;
-        Ok(Some((size, written + 2)))
+        written += 2;
+        if let Some(next) = serve::next(tx, (kind, keys::number(&log.origin)))? {
+            put(&directory.join("next"), next.as_bytes())?;
+            written += 1;
+        }
+        Ok(Some((size, written)))
     })
 }
 
@@ -45,7 +51,7 @@ fn must_be_of(directory: &Path, key: &str) -> Result<(), Fault> {
     match fs::read(&path) {
         Ok(found) if found == key.as_bytes() => Ok(()),
         Ok(_) => Err(Fault::new(format!(
-            "{} has the files of another log; name another directory",
+            "{} has the files of another log; name another directory, or that log with --number",
             directory.display()
         ))),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),

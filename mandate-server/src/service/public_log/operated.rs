@@ -11,7 +11,6 @@ use crate::model::master_key::MasterKey;
 use crate::service::audit::{self, AuditEntry, Operator};
 use crate::service::organizations;
 use crate::service::signing::{self, rotation::Maker};
-use crate::store::sql;
 use crate::store::sql::public_log::{self, PublicLog};
 use crate::store::sql::witnesses::{self, Witness};
 use crate::store::tx::Tx;
@@ -165,15 +164,21 @@ fn record(
     Ok(audit::write(tx, by, &AuditEntry { action, organization: None, environment, subject, details })?)
 }
 
-/// The published checkpoint of a log, and what of it is to be written into files.
+/// A log of a kind, the newest or the one of this number, and its published checkpoint.
 ///
 /// # Errors
-/// The database fails, or there is no log of that kind with a checkpoint.
+/// The database fails, or there is no such log.
 pub fn published(
     tx: &mut Tx<'_>,
     kind: EnvironmentKind,
+    number: Option<u64>,
 ) -> Result<(PublicLog, Option<SignedCheckpoint>), Fault> {
-    let log = sql::public_log::newest(tx, kind)?;
+    let of_number = |log: &PublicLog| number.is_none_or(|number| keys::number(&log.origin) == number);
+    let log = public_log::of_kind(tx, kind)?.into_iter().find(of_number);
+    let log = log.ok_or_else(|| {
+        let number = number.map_or_else(String::new, |number| format!(" with the number {number}"));
+        Fault::new(format!("there is no {kind} log{number}; `log show` lists those that there are"))
+    })?;
     let checkpoint = publish::published(&log)?;
     Ok((log, checkpoint))
 }
