@@ -1,7 +1,8 @@
 //! A log as files, under the names that the public listener uses.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use mandate_core::EnvironmentKind;
@@ -59,26 +60,70 @@ fn must_be_of(directory: &Path, key: &str) -> Result<(), Fault> {
     }
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file that is there whole or not at all. A link that is there stays, and so do the permissions of a file. What is no
+/// regular file (a device, a pipe) is written into.
 fn put(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    let write = || {
-        let directory = path.parent().unwrap_or(path);
+    write_at(path, bytes)
+        .map_err(|e| Fault::of_file(format!("{} cannot be written: {e}", path.display()), &e))
+}
+
+fn write_at(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
-        let mut file = NamedTempFile::new_in(directory)?;
-        file.write_all(bytes)?;
+    }
+    if fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink()) && !path.exists() {
+        // The link's own file: it is replaced below.
+        fs::File::create(path)?;
+    }
+    let (path, permissions) = match fs::metadata(path) {
+        Ok(there) if there.is_file() => (fs::canonicalize(path)?, there.permissions()),
+        Ok(_) => return fs::write(path, bytes),
         // A static host runs as another user.
-        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        file.persist(path)?;
-        Ok(())
+        Err(e) if e.kind() == ErrorKind::NotFound => (path.to_owned(), Permissions::from_mode(0o644)),
+        Err(e) => return Err(e),
     };
-    write()
-        .map_err(|e: std::io::Error| Fault::of_file(format!("{} cannot be written: {e}", path.display()), &e))
+    let mut file = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+    file.write_all(bytes)?;
+    file.as_file().set_permissions(permissions)?;
+    file.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn what_is_there_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        put(&at("new/key"), b"one").unwrap();
+        assert_eq!(mode("new/key"), 0o644);
+        // A file of certain readers.
+        fs::write(at("target"), "before").unwrap();
+        fs::set_permissions(at("target"), Permissions::from_mode(0o600)).unwrap();
+        symlink("target", at("link")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        for (link, target) in [("link", "target"), ("dangling", "nowhere")] {
+            put(&at(link), b"after").unwrap();
+            assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink(), "{link}");
+            assert_eq!(fs::read(at(target)).unwrap(), b"after");
+        }
+        assert_eq!(mode("target"), 0o600);
+        // A pipe, as a device would be.
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let pipe = at("pipe");
+        let reader = thread::spawn(move || fs::read(pipe).unwrap());
+        put(&at("pipe"), b"into it").unwrap();
+        assert!(!fs::metadata(at("pipe")).unwrap().is_file());
+        assert_eq!(reader.join().unwrap(), b"into it");
+    }
 
     #[test]
     fn a_directory_has_the_files_of_one_log() {
