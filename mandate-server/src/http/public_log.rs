@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 use mandate_core::log::{HASH_BYTES, Hash, Tile};
 use mandate_core::{EnvironmentKind, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::document::Document;
 use super::pages::log::{self as page, Lookup};
@@ -19,8 +19,12 @@ use crate::store::tx::Tx;
 pub(super) const LOGS: &str = "/log/";
 /// What a log has, as it is named in the request log.
 pub(super) const OBJECT_OF_LOG: &str = "/log/{kind}/{object}";
-/// How many tiles and proofs are read at a time: requests without a key must not crowd out those with one.
+/// How many objects are read at a time: requests without a key must not crowd out those with one.
 const MAX_READING: usize = 16;
+/// How many hashes are looked up at a time, or wait for it. A hash that is in no log is sought among all recent entries.
+const MAX_LOOKUPS: usize = 16;
+/// How many are looked up at a time: fewer than the readers that a store has.
+const LOOKUPS_AT_ONCE: usize = 2;
 const TEXT: &str = "text/plain; charset=utf-8";
 const BYTES: &str = "application/octet-stream";
 
@@ -28,6 +32,14 @@ const BYTES: &str = "application/octet-stream";
 pub(super) struct PublicLogs {
     store: Store,
     room: Semaphore,
+    lookups: Semaphore,
+    looking_up: Semaphore,
+}
+
+/// A place among those that read. It is left when this is dropped.
+struct Room<'a> {
+    _taken: SemaphorePermit<'a>,
+    _reading: Option<SemaphorePermit<'a>>,
 }
 
 /// What a path names.
@@ -41,7 +53,16 @@ enum Object {
 
 impl PublicLogs {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, room: Semaphore::new(MAX_READING) }
+        let [room, lookups, looking_up] = [MAX_READING, MAX_LOOKUPS, LOOKUPS_AT_ONCE].map(Semaphore::new);
+        Self { store, room, lookups, looking_up }
+    }
+
+    /// Takes a place. Lookups, which read much, have places of their own, so that they keep nobody from a checkpoint.
+    async fn room(&self, is_lookup: bool) -> Result<Room<'_>, Failure> {
+        let places = if is_lookup { &self.lookups } else { &self.room };
+        let taken = places.try_acquire().map_err(|_| Failure::Overloaded)?;
+        let reading = if is_lookup { self.looking_up.acquire().await.ok() } else { None };
+        Ok(Room { _taken: taken, _reading: reading })
     }
 
     /// The page of the logs, with what `query` looks up: `hash=`, as in the path of a proof.
@@ -54,7 +75,7 @@ impl PublicLogs {
     ) -> Result<Response, Failure> {
         let asked = query.split('&').find_map(|pair| pair.strip_prefix("hash="));
         let hash = asked.and_then(hexadecimal);
-        let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;
+        let _room = self.room(hash.is_some()).await?;
         let read = move |tx: &mut Tx<'_>| {
             let place = hash.map(|hash| shown::look_up(tx, &hash)).transpose()?.flatten();
             Ok::<_, Fault>((shown::logs(tx)?, place))
@@ -74,7 +95,7 @@ impl PublicLogs {
         let kind = EnvironmentKind::ALL.into_iter().find(|known| known.as_str() == kind);
         let (number, object) = numbered(object);
         let (which, object) = ((kind.ok_or_else(no_such_path)?, number), Object::parse(object)?);
-        let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;
+        let _room = self.room(matches!(object, Object::Proof(_))).await?;
         let document = match object {
             Object::Key => {
                 let key = self.store.read(move |tx| serve::key(tx, which)).await??;

@@ -3,13 +3,27 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mandate_core::log::{LogProof, Policy, SignedCheckpoint, Tile, VerifierKey, token_hash};
+use futures_util::future::join_all;
+use mandate_core::EnvironmentKind::Sandbox;
+use mandate_core::log::{
+    Entry, Hash, LogProof, Policy, SignedCheckpoint, Tile, VerifierKey, token_hash, write_entry,
+};
+use mandate_server::clock::Clock as _;
+use mandate_server::store::sql::public_log;
+use mandate_server::store::tx::Tx;
+use mandate_tests::wait::until_async;
 
+use crate::apart;
 use crate::wire::exchange;
 use crate::world::{World, spend};
 
 /// How long a checkpoint may take here.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Entries that the index does not have yet: a hash that is in no log is compared with each.
+const ENTRIES: u64 = 60_000;
+/// More lookups than there is room for.
+const LOOKUPS: u64 = 64;
 
 /// What the page shows of a token's hash that the log has, and of others.
 async fn look_up(public: SocketAddr, hash: &str, wanted: [&str; 3]) {
@@ -102,4 +116,42 @@ async fn the_public_listener_serves_what_verifies() {
     }
     assert_eq!(exchange(public, "POST", "/log/sandbox/key", "", b"").await.status, 400);
     assert!(world.holds() > 0);
+}
+
+/// No key is asked for, and the log of everyone must stay readable.
+#[tokio::test(flavor = "multi_thread")]
+async fn lookups_of_what_is_not_there_keep_nobody_from_the_checkpoint() {
+    let world = World::start().await;
+    let (public, at) = (world.running.public, world.clock.now());
+    let mut waiting = Vec::new();
+    for number in 0..ENTRIES {
+        let hash = Hash::sha256(&number.to_be_bytes());
+        write_entry(&mut waiting, &Entry::Decision { tag: hash, token: hash, record: hash }.to_bytes())
+            .unwrap();
+    }
+    let add = |tx: &mut Tx<'_>| Ok(public_log::add(tx, Sandbox, at, waiting)?);
+    apart::run_once(&world.settings.database, add).unwrap().unwrap();
+    let checkpoint = async || exchange(public, "GET", "/log/sandbox/checkpoint", "", b"").await;
+    let size = async || {
+        let signed = checkpoint().await;
+        SignedCheckpoint::parse(signed.body.as_bytes()).ok().map(|signed| signed.checkpoint().size())
+    };
+    until_async(PATIENCE, "the entries are published", async || size().await.filter(|size| *size >= ENTRIES))
+        .await;
+    let look_up = |number: u64| async move {
+        let path = format!("/log/sandbox/proof/{number:064x}");
+        exchange(public, "GET", &path, "", b"").await.status
+    };
+    let look = async {
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            seen.push(checkpoint().await.status);
+        }
+        seen
+    };
+    let (looked_up, seen) = tokio::join!(join_all((0..LOOKUPS).map(look_up)), look);
+    assert_eq!(seen, [200; 5]);
+    let refused = looked_up.iter().filter(|status| **status == 503).count();
+    assert!(refused > 0 && looked_up.iter().all(|status| matches!(status, 404 | 503)), "{looked_up:?}");
+    assert_eq!(look_up(0).await, 404, "there is room again");
 }
