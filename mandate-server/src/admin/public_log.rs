@@ -139,7 +139,7 @@ Examples:
   mandate-server log export production /srv/log/production --number 1
   mandate-server log export production /srv/log/production/2
 
-Writes the published part: `key`, `tile/…` and `checkpoint`, under the names that the server uses below /log/production/, and of \
+Writes the published part: `key`, `keys`, `tile/…` and `checkpoint`, under the names that the server uses below /log/production/, and of \
 a log that has ended `next`, the key of the log that follows. Run it again to add what is new: full tiles that are there are kept. \
 The newest log is written, or --number.";
 

@@ -45,6 +45,7 @@ struct Room<'a> {
 /// What a path names.
 enum Object {
     Key,
+    Keys,
     Next,
     Checkpoint,
     Tile(Tile),
@@ -101,6 +102,10 @@ impl PublicLogs {
                 let key = self.store.read(move |tx| serve::key(tx, which)).await??;
                 Document::new(TEXT, key.ok_or_else(no_such_path)?.into())?.no_cache()
             }
+            Object::Keys => {
+                let lines = self.store.read(move |tx| serve::key_entries(tx, which)).await??;
+                Document::new(TEXT, lines.ok_or_else(no_such_path)?.into())?.no_cache()
+            }
             Object::Next => {
                 let key = self.store.read(move |tx| serve::next(tx, which)).await??;
                 let none = || absent("no other log has begun in place of this one");
@@ -134,6 +139,7 @@ impl Object {
     fn parse(path: &str) -> Result<Self, Refusal> {
         match path {
             "key" => return Ok(Self::Key),
+            "keys" => return Ok(Self::Keys),
             "next" => return Ok(Self::Next),
             "checkpoint" => return Ok(Self::Checkpoint),
             _ => {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mandate_core::EnvironmentKind::Sandbox;
+use mandate_core::jwt::Unverified;
 use mandate_core::log::{
     Entry, Hash, LogProof, Policy, SignedCheckpoint, Tile, VerifierKey, token_hash, write_entry,
 };
@@ -80,6 +81,9 @@ async fn the_public_listener_serves_what_verifies() {
     let again = get("/log/sandbox/checkpoint", &etag).await.status;
     assert!(again == 304 || again == 200, "another checkpoint may have come");
 
+    let kid = Unverified::parse(token).unwrap().kid().to_string();
+    assert_eq!(get("/log/sandbox/keys", "").await.body, format!("0 {kid}\n"));
+
     look_up(public, &hash, [signed.checkpoint().origin(), &key.to_string(), &proof_path]).await;
 
     let full: Vec<_> = Tile::between(0, size).collect();
@@ -107,6 +111,7 @@ async fn the_public_listener_serves_what_verifies() {
         ("/log/sandbox/no", 404),
         ("/log/sandbox/next", 404),
         ("/log/sandbox/2/key", 404),
+        ("/log/sandbox/2/keys", 404),
         ("/log/sandbox/2/checkpoint", 404),
         ("/log/sandbox/1/key", 404),
         ("/log/sandbox/02/key", 404),

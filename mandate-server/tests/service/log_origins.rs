@@ -7,7 +7,7 @@ use mandate_core::log::{Entry, Policy, Tile, VerifierKey};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::public_log::{Remembered, append, operated, publish, serve};
-use mandate_server::service::signing::rotation::Maker;
+use mandate_server::service::signing::rotation::{self, Maker};
 use mandate_server::store::sql::public_log::PublicLog;
 use mandate_server::store::tx::Tx;
 
@@ -164,6 +164,40 @@ async fn a_tile_is_served_once_it_is_published() {
     assert!(served(first).iter().all(Option::is_some));
     keeper.look().await;
     assert!(served(second).iter().all(Option::is_some));
+}
+
+/// The list of keys' entries goes as far as what is published, and moves with what moves.
+#[tokio::test]
+async fn each_log_lists_where_its_keys_are() {
+    let world = World::new().await;
+    let keeper = keeper(&world, None);
+    let listed = |number: u64| {
+        let listed = apart::run_once(&world.database, |tx| Ok(serve::key_entries(tx, (Sandbox, number))?));
+        listed.unwrap().unwrap().unwrap()
+    };
+    assert_eq!(listed(1), "");
+    keeper.look().await;
+    let first = listed(1);
+    assert!(first.starts_with("0 ") && first.lines().count() == 1, "{first}");
+    let (master, secrets) = (world.keyring.master(), world.keyring.log_secrets());
+    let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+    let rotate = |tx: &mut Tx<'_>| {
+        let maker = Maker { master, entropy: &SystemEntropy };
+        rotation::rotate(tx, maker, &[Sandbox], &by)?;
+        Ok(append::append(tx, Sandbox, secrets)?)
+    };
+    assert!(apart::run_once(&world.database, rotate).unwrap().unwrap() > 0);
+    assert_eq!(listed(1), first, "nothing more is published");
+    new_origin(&world, None);
+    keeper.look().await;
+    assert_eq!(listed(1), first);
+    let keys = entries(&world).into_iter().enumerate().filter_map(|(index, entry)| match entry {
+        Entry::Key(event) => Some(format!("{index} {}\n", event.kid)),
+        _ => None,
+    });
+    assert_eq!(listed(2), keys.collect::<String>());
+    assert!(listed(2).lines().count() > 2);
+    assert_eq!(check::findings(&world.database), []);
 }
 
 /// No clock says what is new to the log.

@@ -10,7 +10,7 @@ use mandate_core::log::Tile;
 use tempfile::NamedTempFile;
 
 use crate::error::Fault;
-use crate::service::public_log::{keys, operated, serve};
+use crate::service::public_log::{append, keys, operated, serve};
 use crate::store::upkeep;
 
 /// Writes the published part of a log, the newest or the one of this number: its checkpoint behind its tiles, and of a log that
@@ -36,8 +36,10 @@ pub(super) fn write(
             put(&place, &serve::read_tile(tx, &log, tile)?)?;
             written += 1;
         }
+        let keys = append::key_lines(&log.key_entries, size);
+        put(&directory.join("keys"), keys.as_bytes())?;
         put(&directory.join("checkpoint"), checkpoint.to_string().as_bytes())?;
-        written += 2;
+        written += 3;
         if let Some(next) = serve::next(tx, (kind, keys::number(&log.origin)))? {
             put(&directory.join("next"), next.as_bytes())?;
             written += 1;

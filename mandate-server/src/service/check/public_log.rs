@@ -97,7 +97,7 @@ fn tree(
         ..Finding::whole(TABLE, found, expected)
     };
     let (size, checkpoints) = (log.tree.size(), published(log, listener)?);
-    let mut grown = Frontier::default();
+    let (mut grown, mut keys) = (Frontier::default(), String::new());
     let mut tiles: BTreeMap<i64, (i64, Vec<u8>)> = BTreeMap::new();
     while grown.size() < size {
         let first = grown.size();
@@ -108,6 +108,7 @@ fn tree(
             return Ok(());
         };
         for bytes in &entries {
+            keys.extend(append::key_line(grown.size(), bytes));
             grow(&mut grown, bytes, &mut tiles);
             let of_size = |signed: &&SignedCheckpoint| signed.checkpoint().size() == grown.size();
             let is_other = |signed: &SignedCheckpoint| grown.root() != *signed.checkpoint().root();
@@ -143,6 +144,9 @@ fn tree(
     }
     if grown != log.tree {
         listener.finding(wrong("another right edge of the tree".to_owned(), "that of its entries"));
+    }
+    if keys != log.key_entries {
+        listener.finding(wrong("other places of keys".to_owned(), "those of the entries of signing keys"));
     }
     if let Some(found) = index(tx, log)? {
         listener.finding(wrong(found, "the places of its entries"));

@@ -142,6 +142,24 @@ pub(super) fn bytes_of_entries(bundle: &[u8], count: u16) -> Option<usize> {
     Some(bundle.len() - rest.len())
 }
 
+/// The line by which an entry of a signing key is found. None: it is another entry.
+#[must_use]
+pub fn key_line(index: u64, entry: &[u8]) -> Option<String> {
+    match Entry::parse(entry) {
+        Ok(Entry::Key(event)) => Some(format!("{index} {}\n", event.kid)),
+        _ => None,
+    }
+}
+
+/// The lines of the entries before `size`.
+#[must_use]
+pub fn key_lines(lines: &str, size: u64) -> String {
+    let is_before = |line: &&str| {
+        line.split_once(' ').and_then(|(index, _)| index.parse().ok()).is_some_and(|index: u64| index < size)
+    };
+    lines.split_inclusive('\n').filter(is_before).collect()
+}
+
 /// The tiles at the right edge, which grow.
 struct OpenTiles {
     log: i64,
@@ -163,6 +181,9 @@ impl OpenTiles {
             }
         });
         grown.map_err(|full| Fault::new(full.to_string()))?;
+        if let Some(line) = key_line(index, entry) {
+            log.key_entries += &line;
+        }
         let length = u16::try_from(entry.len()).map_err(|_| Fault::new("a log entry is too long"))?;
         self.add(tx, ENTRIES, index, &[&length.to_be_bytes(), entry].concat())?;
         for (node, hash) in hashes {

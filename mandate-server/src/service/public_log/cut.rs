@@ -2,7 +2,7 @@
 
 use mandate_core::log::{Entry, TILE_WIDTH, Tile, TileKind};
 
-use super::append::{RUN, entries_of};
+use super::append::{RUN, entries_of, key_lines};
 use super::{publish, serve};
 use crate::error::Fault;
 use crate::store::sql::public_log::{self, PublicLog};
@@ -35,6 +35,7 @@ pub(super) fn cut(tx: &mut Tx<'_>, log: &mut PublicLog) -> Result<Vec<Vec<u8>>, 
     for (place, content) in kept {
         public_log::put_tile(tx, log.id, place, content)?;
     }
+    log.key_entries = key_lines(&log.key_entries, size);
     log.tree = tree;
     log.indexed = log.indexed.min(size / RUN * RUN);
     public_log::cut_places(tx, log.id, log.indexed / RUN)?;

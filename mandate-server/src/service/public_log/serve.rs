@@ -37,6 +37,17 @@ pub fn next(tx: &mut Tx<'_>, which: Which) -> Result<Option<String>, Fault> {
     Ok(logs.pop().map(|log| log.verifier_key + "\n"))
 }
 
+/// Where the published entries of signing keys are in a log: for each a line with its number and the key's id. A hint that saves
+/// readers the whole log. None if there is no such log.
+///
+/// # Errors
+/// The database fails, or the checkpoint is damaged.
+pub fn key_entries(tx: &mut Tx<'_>, which: Which) -> Result<Option<String>, Fault> {
+    let Some(log) = log(tx, which)? else { return Ok(None) };
+    let published = publish::published(&log)?.map_or(0, |signed| signed.checkpoint().size());
+    Ok(Some(append::key_lines(&log.key_entries, published)))
+}
+
 /// The newest checkpoint of a log. None if none is published yet.
 ///
 /// # Errors

@@ -9,12 +9,13 @@ use crate::store::tx::{Row, Tx, Value};
 
 const HOLD: &str = "/* public_log.hold */ SELECT 1 FROM logs WHERE log = $1 FOR UPDATE";
 const OF_KIND: &str = "/* public_log.of_kind */
-    SELECT log, kind, origin, verifier_key, sealed, created_at, size, frontier, indexed, checkpoint, witnessed, stopped
+    SELECT log, kind, origin, verifier_key, sealed, created_at, size, frontier, indexed, key_entries, checkpoint,
+        witnessed, stopped
     FROM logs WHERE kind = $1 ORDER BY log DESC";
 const INSERT: &str = "/* public_log.insert */
     INSERT INTO logs (kind, origin, verifier_key, sealed, created_at, frontier) VALUES ($1, $2, $3, $4, $5, $6)";
-const GROW: &str =
-    "/* public_log.grow */ UPDATE logs SET size = $1, frontier = $2, indexed = $3 WHERE log = $4";
+const GROW: &str = "/* public_log.grow */
+    UPDATE logs SET size = $1, frontier = $2, indexed = $3, key_entries = $4 WHERE log = $5";
 const PUBLISH: &str =
     "/* public_log.publish */ UPDATE logs SET checkpoint = $1, witnessed = $2 WHERE log = $3";
 const STOP: &str = "/* public_log.stop */ UPDATE logs SET stopped = $1 WHERE log = $2";
@@ -67,6 +68,8 @@ pub struct PublicLog {
     pub tree: Frontier,
     /// How many of its entries are found by the index.
     pub indexed: u64,
+    /// Where the entries of signing keys are: for each a line with its number and the key's id.
+    pub key_entries: String,
     /// The newest published checkpoint.
     pub checkpoint: Option<String>,
     /// The newest one that had its quorum of witnesses.
@@ -136,8 +139,9 @@ pub fn insert(
 /// Writes that a log has grown.
 pub fn grow(tx: &mut Tx<'_>, log: &PublicLog) -> Result<(), Fault> {
     let edge: Vec<u8> = log.tree.hashes().iter().flat_map(Hash::as_bytes).copied().collect();
-    let row = [number(log.tree.size())?.into(), edge.into(), number(log.indexed)?.into(), log.id.into()];
-    tx.execute_one(GROW, &row)
+    let (size, indexed) = (number(log.tree.size())?, number(log.indexed)?);
+    let keys = log.key_entries.as_str().into();
+    tx.execute_one(GROW, &[size.into(), edge.into(), indexed.into(), keys, log.id.into()])
 }
 
 /// Writes which checkpoints are published.
@@ -252,6 +256,7 @@ fn read(mut row: Row) -> Result<PublicLog, Fault> {
         sealed,
         created_at,
         indexed: unsigned(row.integer()?)?,
+        key_entries: row.text()?,
         checkpoint: row.maybe_text()?,
         witnessed: row.maybe_text()?,
         stopped: row.maybe_text()?,
