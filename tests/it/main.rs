@@ -37,6 +37,7 @@ mod killed;
 mod layers;
 mod library;
 mod load;
+mod log_strangers;
 mod mandates;
 mod mcp;
 mod operations;

@@ -17,6 +17,25 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The folder of the programs of the log's foreign clients, Python among them, that `tests/run` has installed. None, which is said,
+/// where no Python is new enough for them.
+#[must_use]
+pub fn log_strangers() -> Option<PathBuf> {
+    let here = std::env::current_exe().unwrap();
+    let place = here.ancestors().nth(3).unwrap().join("strangers/tlog");
+    if place.join("none").exists() {
+        println!("There is no Python from 3.12 on: aics-tlog and aics-witness are not tried");
+        return None;
+    }
+    let programs = place.join("bin");
+    assert!(
+        programs.join("aics-witness").exists(),
+        "{} is missing: tests/run installs it",
+        programs.display()
+    );
+    Some(programs)
+}
+
 /// A command in an empty environment, without standard input.
 #[must_use]
 pub fn command(program: &Path, args: &[&str]) -> Command {

@@ -1,20 +1,24 @@
-//! A long log, verified by what others wrote: `ct-merkle` for root and proofs, Node's cryptography for the signature. Neither is
-//! used by the product.
+//! A long log, verified by what others wrote: `ct-merkle` for root and proofs, Node's cryptography for the signature, and
+//! `aics-tlog` for all of it, from files. None is used by the product.
 
+use std::path::Path;
 use std::process::Command;
 
 use ct_merkle::InclusionProof;
 use ct_merkle::mem_backed_tree::MemoryBackedTree;
-use mandate_core::log::{Hash, inclusion_nodes, prove_inclusion};
+use mandate_core::log::{Hash, Tile, inclusion_nodes, prove_inclusion};
 use mandate_server::error::Fault;
 use mandate_server::service::public_log::serve;
+use mandate_server::store::sql::public_log::PublicLog;
 use mandate_server::store::tx::Tx;
-use mandate_tests::campaign;
+use mandate_tests::command::log_strangers;
+use mandate_tests::{Ran, campaign};
 use sha2::Sha256;
 
 use crate::public_log::{add_made_up, entries, keeper, log, published};
 use crate::world::World;
 
+const READ_LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/strangers/read_log.py");
 const CHECKPOINT: &str = include_str!("../../../tests/strangers/verify_checkpoint.js");
 /// How many entries are proved.
 const PROOFS: usize = 1_000;
@@ -24,6 +28,32 @@ fn read_by_node(verifier_key: &str, checkpoint: &str) -> String {
     let ran = Command::new("node").args(["-e", CHECKPOINT, verifier_key, checkpoint]).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Writes a log of so many entries as files.
+async fn write_files(world: &World, log: &PublicLog, size: u64, folder: &Path) {
+    let log = log.clone();
+    let read = move |tx: &mut Tx<'_>| -> Result<Vec<_>, Fault> {
+        Tile::between(0, size).map(|tile| Ok((tile.path(), serve::read_tile(tx, &log, tile)?))).collect()
+    };
+    let mut files = world.store.read(read).await.unwrap().unwrap();
+    files.push(("checkpoint".to_owned(), published(world).to_string().into_bytes()));
+    for (path, bytes) in files {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+/// What aics-tlog says of the log in a folder, and of proofs of its entries.
+fn read_by_aics(programs: &Path, folder: &Path, verifier_key: &str, proofs: &[(u64, Vec<Hash>)]) -> String {
+    let hexadecimal =
+        |hash: &Hash| hash.as_bytes().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let proofs: Vec<(u64, Vec<_>)> =
+        proofs.iter().map(|(index, hashes)| (*index, hashes.iter().map(hexadecimal).collect())).collect();
+    let mut command = Command::new(programs.join("python"));
+    command.args([READ_LOG, &format!("file://{}", folder.display()), verifier_key]);
+    Ran::with_stdin(&mut command, serde_json::to_string(&proofs).unwrap().as_bytes()).code(0).out
 }
 
 /// 1,000,000 entries from a scale of 10 on.
@@ -54,17 +84,27 @@ async fn strangers_agree_on_the_root_the_proofs_and_the_signature() {
 
     // The proofs, from the tiles as they are served.
     let indices: Vec<u64> = (0..tree.len()).step_by(usize::try_from(many).unwrap() / PROOFS).collect();
-    let (asked, size) = (indices.clone(), tree.len());
+    let (asked, size, of) = (indices.clone(), tree.len(), log.clone());
     let prove = move |tx: &mut Tx<'_>| -> Result<Vec<Vec<Hash>>, Fault> {
         let prove = |index: &u64| {
-            let tiles = serve::tiles(tx, &log, size, &inclusion_nodes(*index, size))?;
+            let tiles = serve::tiles(tx, &of, size, &inclusion_nodes(*index, size))?;
             Ok(prove_inclusion(*index, size, &tiles).unwrap())
         };
         asked.iter().map(prove).collect()
     };
     let proofs = world.store.read(prove).await.unwrap().unwrap();
     assert!(proofs.len() >= PROOFS);
-    for (index, hashes) in indices.into_iter().zip(proofs) {
+    let proofs: Vec<_> = indices.into_iter().zip(proofs).collect();
+    if let Some(programs) = log_strangers() {
+        let folder = tempfile::tempdir().unwrap();
+        write_files(&world, &log, size, folder.path()).await;
+        let read = read_by_aics(&programs, folder.path(), &log.verifier_key, &proofs);
+        assert!(
+            read.starts_with(&format!("{size} ")) && read.ends_with(&format!(" {}\n", proofs.len())),
+            "{read}"
+        );
+    }
+    for (index, hashes) in proofs {
         let bytes = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
         let proof = InclusionProof::<Sha256>::try_from_bytes(bytes).unwrap();
         let place = usize::try_from(index).unwrap();
