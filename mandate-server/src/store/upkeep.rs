@@ -154,9 +154,9 @@ pub fn copy(database: &str, to: &Path, progress: &mut dyn FnMut(i32, i32)) -> Re
     sqlite::upkeep::copy(&path(database)?, to, progress)
 }
 
-/// Gives a file that root has made to the owner of its directory. So a command that root runs locks no server out.
+/// Gives a file that this process has made to the owner of its directory. So a command that root runs locks no server out.
 pub fn adopt(file: &File, directory: &Path) {
-    sqlite::upkeep::adopt(file, directory);
+    sqlite::beside::adopt(file, directory);
 }
 
 /// Brings a database up to the newest schema, as [`Owned::migrate`] does, by the database's clock.

@@ -1,6 +1,7 @@
 //! SQLite: one writer thread that decides and commits in batches, and a few readers beside it.
 
 mod batch;
+pub(super) mod beside;
 mod checkpoint;
 pub(super) mod commit;
 mod jobs;

@@ -3,22 +3,21 @@
 //! It is a lock of the operating system on a file beside the database, which the death of the process releases. The
 //! database file itself is not to be opened beside SQLite: to close it again would give up SQLite's own locks.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::upkeep::{adopt, directory};
+use super::beside;
 use crate::error::Fault;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The suffix of the file, after the database's name.
 const SUFFIX: &str = "-server";
-const MODE: u32 = 0o600;
 /// A process that has not written itself down.
 const UNKNOWN: &str = "another process";
 /// The longest text that is read from it, in bytes.
@@ -39,11 +38,8 @@ impl Owner {
     /// Another process has it still; the fault names it. Or the file cannot be used.
     pub(in crate::store) fn take(path: &str, patience: Duration) -> Result<Self, Fault> {
         let name = format!("{path}{SUFFIX}");
-        let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(MODE);
-        let mut file = options.open(&name).map_err(unusable)?;
-        adopt(&file, directory(path));
+        let unusable = |e| beside::unusable(&name, &e);
+        let mut file = beside::open(&name).map_err(unusable)?;
         let began = Instant::now();
         let mut waited = false;
         loop {
@@ -71,15 +67,14 @@ impl Owner {
 
     /// Writes down what this process does with the database.
     pub(in crate::store) fn say(&mut self, what: &str) -> Result<(), Fault> {
-        let unusable =
-            |e| Fault::new(format!("database: the file {}{SUFFIX} cannot be used: {e}", self.path));
-        write(&mut self.lock, &format!(", which {what}")).map_err(unusable)
+        write(&mut self.lock, &format!(", which {what}"))
+            .map_err(|e| beside::unusable(&format!("{}{SUFFIX}", self.path), &e))
     }
 
     /// Whether others still find the file that is locked. Where it was deleted, or another is in its place, they take the
     /// database without waiting.
     pub(super) fn is_found(&self) -> bool {
-        let found = std::fs::metadata(format!("{}{SUFFIX}", self.path));
+        let found = std::fs::symlink_metadata(format!("{}{SUFFIX}", self.path));
         match (found, self.lock.metadata()) {
             (Ok(found), Ok(locked)) => (found.dev(), found.ino()) == (locked.dev(), locked.ino()),
             (Err(e), _) => e.kind() != ErrorKind::NotFound,
@@ -95,7 +90,8 @@ impl Owner {
 
 /// The process that owns the database at `path`, as it wrote itself down.
 pub(super) fn written_down(path: &str) -> String {
-    File::open(format!("{path}{SUFFIX}")).map_or_else(|_| UNKNOWN.to_owned(), |mut file| read(&mut file))
+    let file = beside::read(&format!("{path}{SUFFIX}"));
+    file.map_or_else(|_| UNKNOWN.to_owned(), |mut file| read(&mut file))
 }
 
 /// Who has the lock, as it wrote itself down.

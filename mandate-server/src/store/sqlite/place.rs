@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::upkeep::directory;
+use super::beside::directory;
 use crate::error::Fault;
 
 /// How many links may lead to a database, one to the next: as many as Linux follows.

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::upkeep::directory;
+use super::beside::directory;
 use crate::error::Fault;
 
 /// What follows the database's name in that of the file which is to take its place; the time comes after it.

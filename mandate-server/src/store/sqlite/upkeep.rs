@@ -1,7 +1,7 @@
 //! What the operator does to a database file as a whole: look at it, copy it, claim it, bring it up to date.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use refinery::Runner;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
 
 use super::{
-    BUSY_TIMEOUT, CACHE_KIB, STATEMENT_CACHE, SqliteSession, connect, migrations, owner, replace, wal,
+    BUSY_TIMEOUT, CACHE_KIB, STATEMENT_CACHE, SqliteSession, beside, connect, migrations, owner, replace, wal,
 };
 use crate::error::Fault;
 use crate::store::schema::{self, Schema};
@@ -20,8 +20,6 @@ use crate::store::tx::Tx;
 /// Where processes tell each other that they have the database open. It cannot be the database itself: closing any
 /// file descriptor of that would drop the locks that SQLite holds on it.
 const LOCK_SUFFIX: &str = ".lock";
-/// The database and the files beside it are for their owner alone.
-const FILE_MODE: u32 = 0o600;
 /// How many pages are copied between two words on how far the copy is.
 const COPIED_PAGES: i32 = 2_048;
 /// How much of what is damaged SQLite tells at most.
@@ -43,11 +41,8 @@ pub enum Holder {
 /// restore that a crash has interrupted is ended before. For a server its log must be whole.
 pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault> {
     let name = format!("{path}{LOCK_SUFFIX}");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(FILE_MODE);
-    let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
-    let file = options.open(&name).map_err(unusable)?;
-    adopt(&file, directory(path));
+    let unusable = |e| beside::unusable(&name, &e);
+    let file = beside::open(&name).map_err(unusable)?;
     let lock = |holder| {
         let locked = match holder {
             Holder::Server => file.try_lock_shared(),
@@ -76,28 +71,12 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
         warn!(database = path, ?aside, "a restore that was interrupted has been ended");
         lock(holder)?;
     }
+    beside::must_lead_nowhere(path)?;
     // What is to be replaced may be damaged.
     if holder == Holder::Server {
         wal::must_be_whole(path)?;
     }
     Ok(file)
-}
-
-/// The directory that the database is in.
-pub(super) fn directory(path: &str) -> &Path {
-    let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
-/// Gives a file to the owner of the directory that it is in, where that is another: root alone can.
-pub(in crate::store) fn adopt(file: &File, directory: &Path) {
-    let owners = directory.metadata().and_then(|wanted| file.metadata().map(|own| (wanted, own)));
-    if let Ok((wanted, own)) = owners
-        && wanted.uid() != own.uid()
-    {
-        // A user who is not root cannot, and has no need to.
-        let _ = fchown(file, Some(wanted.uid()), Some(wanted.gid()));
-    }
 }
 
 /// Refuses a database whose place another is to take: it is neither the old one any more nor the new one yet.
@@ -128,6 +107,7 @@ fn open_to_read(path: &str) -> Result<Connection, Fault> {
     if !Path::new(path).exists() {
         return Err(Fault::Unavailable(format!("database: there is no file {path}")));
     }
+    beside::must_lead_nowhere(path)?;
     wal::must_be_whole(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
@@ -246,13 +226,9 @@ pub(in crate::store) fn migrate(path: &str) -> Result<Schema, Fault> {
 
 /// Makes the file of a database that is not there, for its owner alone; SQLite gives its log the same mode.
 fn make(path: &str) -> Result<(), Fault> {
-    let mut options = OpenOptions::new();
-    let made = options.write(true).create(true).truncate(false).mode(FILE_MODE);
-    // A descriptor of a database in use must not be closed here: that would drop SQLite's locks.
-    if !Path::new(path).exists() {
-        let file = made.open(path).map_err(|e| Fault::new(format!("database: cannot make {path}: {e}")))?;
-        adopt(&file, directory(path));
-    }
+    // One that is there is not opened: to close a descriptor of it would drop SQLite's locks.
+    let made = beside::make(path).map_err(|e| Fault::new(format!("database: cannot make {path}: {e}")))?;
+    drop(made);
     Ok(())
 }
 
