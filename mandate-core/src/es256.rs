@@ -191,6 +191,12 @@ pub fn verifier(key: &PublicKey) -> Result<Arc<dyn Verifier>, InvalidKey> {
     Ok(Arc::new(fastest::Verifier::new(key)?))
 }
 
+/// Whether `signature`, in DER, is one of `message` under `key`, by the fastest backend that is compiled in.
+#[cfg(feature = "people")]
+pub(crate) fn verify_der(key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
+    fastest::verify_der(key, message, signature)
+}
+
 impl PublicKey {
     /// The point with these coordinates, big-endian.
     ///

@@ -152,6 +152,8 @@ ids! {
     ExportId = "exp_";
     /// The id of a request to the API, `req_…`, as `X-Request-Id` carries it.
     RequestId = "req_";
+    /// The id of a person, `per_…`.
+    PersonId = "per_";
 }
 
 #[cfg(test)]

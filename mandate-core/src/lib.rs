@@ -152,6 +152,8 @@ mod kid;
 pub mod log;
 mod mandate;
 mod name;
+#[cfg(feature = "people")]
+pub mod people;
 mod policy;
 pub mod replay;
 mod request;
@@ -170,7 +172,9 @@ pub use environment::EnvironmentKind;
 pub use error::Invalid;
 pub use escrow::{EscrowState, NoTransition};
 pub use event::EventKind;
-pub use id::{DecisionId, EscrowId, EventId, ExportId, MandateId, Nonce, RequestId, ReviewId, WebhookId};
+pub use id::{
+    DecisionId, EscrowId, EventId, ExportId, MandateId, Nonce, PersonId, RequestId, ReviewId, WebhookId,
+};
 pub use mandate::{EscrowTerms, Limits, MAX_CATEGORIES, Mandate, MandateStatus, MandateView, Terms};
 pub use name::{AgentId, AgentName, Category, Currency, PolicyVersion, Principal, Recipient};
 pub use policy::{Evaluation, Outcome, Reason, evaluate};

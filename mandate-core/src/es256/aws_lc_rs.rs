@@ -3,6 +3,8 @@
 use std::fmt;
 
 use aws_lc_rs::rand::SystemRandom;
+#[cfg(feature = "people")]
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, ParsedPublicKey,
 };
@@ -84,4 +86,10 @@ fn key_pair(secret: &[u8; 32]) -> Result<EcdsaKeyPair, InvalidKey> {
 /// The public key of a secret in range.
 pub(super) fn public_key(secret: &[u8; 32]) -> Result<PublicKey, InvalidKey> {
     PublicKey::from_sec1(key_pair(secret)?.public_key().as_ref())
+}
+
+/// Whether `signature`, in DER, is one of `message`.
+#[cfg(feature = "people")]
+pub(super) fn verify_der(key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.sec1()).verify(message, signature).is_ok()
 }

@@ -76,3 +76,11 @@ fn signing_key(secret: &[u8; 32]) -> Result<SigningKey, InvalidKey> {
 pub(super) fn public_key(secret: &[u8; 32]) -> Result<PublicKey, InvalidKey> {
     PublicKey::from_sec1(signing_key(secret)?.verifying_key().to_sec1_point(false).as_bytes())
 }
+
+/// Whether `signature`, in DER, is one of `message`. Only the tests use it if the faster backend is compiled in.
+#[cfg(feature = "people")]
+#[cfg_attr(feature = "aws-lc-rs", allow(dead_code))]
+pub(super) fn verify_der(key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
+    let Ok(Verifier(key)) = Verifier::new(key) else { return false };
+    Signature::from_der(signature).is_ok_and(|signature| key.verify(message, &signature).is_ok())
+}
