@@ -33,7 +33,8 @@ mod party;
 mod registration;
 mod statement;
 #[cfg(test)]
-mod tests;
+#[cfg(feature = "p256")]
+pub(crate) mod tests;
 
 pub use answer::{Answer, AnswerError};
 pub use assertion::{Assertion, AssertionError};

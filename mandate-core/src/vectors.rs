@@ -1,12 +1,14 @@
 //! The test vectors for other languages, `vectors/*.json`: made from the tables here, and read back.
 //!
 //! After a change of a table, write the files again:
-//! `MANDATE_WRITE_VECTORS=1 cargo test -p mandate-core --features log vectors`.
+//! `MANDATE_WRITE_VECTORS=1 cargo test -p mandate-core --features log,people vectors`.
 
 mod claims;
 mod exports;
 #[cfg(feature = "log")]
 mod log;
+#[cfg(feature = "people")]
+mod people;
 mod tokens;
 
 use serde_json::{Value, json};

@@ -120,6 +120,15 @@ fn the_log_adds_nothing_to_an_embedder_that_does_not_ask_for_it() {
     assert_eq!(added, ["curve25519-dalek", "curve25519-dalek-derive", "ed25519", "ed25519-dalek"]);
 }
 
+/// The form in which authenticators write signatures, DER, is read by a crate that `p256` has for it.
+#[test]
+fn people_add_one_crate_to_an_embedder_that_asks_for_them() {
+    let (without, with) = (crates(&[]), crates(&["--features", "people"]));
+    assert!(without.is_subset(&with));
+    let added: Vec<_> = with.difference(&without).collect();
+    assert_eq!(added, ["pkcs8"]);
+}
+
 /// WebAssembly has no clock, no files and no random generator, and the log needs none.
 #[test]
 fn the_log_builds_for_webassembly() {
@@ -132,7 +141,7 @@ fn the_log_builds_for_webassembly() {
         );
         return;
     }
-    let features = ["--no-default-features", "--features", "p256,log"];
+    let features = ["--no-default-features", "--features", "p256,log,people"];
     let check = ["check", "--package", "mandate-core", "--lib", "--target", TARGET];
     run(&mut cargo(root(), &target(), &[&check[..], &features].concat()));
 }
