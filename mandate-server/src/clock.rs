@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use mandate_core::Timestamp;
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
 /// A future that ends at a time.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -240,6 +241,13 @@ impl Ids {
         let random = drawn.random(&*self.entropy);
         drawn.last = behind(drawn.last, now, random);
         drawn.last.to_be_bytes()
+    }
+
+    /// 32 random bytes, good enough for keys.
+    pub fn random(&self) -> Zeroizing<[u8; 32]> {
+        let mut random = Zeroizing::new([0; 32]);
+        self.entropy.fill(&mut *random);
+        random
     }
 
     /// From now on each result of [`Self::next`] is greater than `newest` too.

@@ -7,5 +7,6 @@ pub mod database;
 pub mod gauges;
 pub mod idempotency;
 pub mod master_key;
+pub mod people;
 pub mod records;
 pub mod text;

@@ -8,6 +8,8 @@ use mandate_core::{
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::people::Actor;
+
 /// A row's place in its list: 128 bits that sort by creation.
 pub type Position = [u8; 16];
 
@@ -140,6 +142,8 @@ pub struct ReviewRecord {
     pub fresh: Option<DecisionId>,
     /// The reason of the person who denied it.
     pub reason: Option<String>,
+    /// Who approved or denied it.
+    pub resolved_by: Option<Actor>,
 }
 
 /// The metering of one agent in one currency and month.

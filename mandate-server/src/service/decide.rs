@@ -154,6 +154,7 @@ impl Engine {
             resolved_after: None,
             fresh: None,
             reason: None,
+            resolved_by: None,
         });
         let key = self.keyring.signing(inputs.environment.kind, now)?;
         let decision = DecisionRecord {

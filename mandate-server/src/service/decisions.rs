@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::listing::{Cursors, Query, Walk};
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted};
+use crate::model::call::{Answer, Call, Caller, Scripted};
+use crate::model::people::Actor;
 use crate::model::records::{DecisionRecord, Mode, ReviewRecord};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
@@ -35,6 +36,8 @@ pub struct ReviewView<'a> {
     decision: Option<DecisionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_by: Option<&'a Actor>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +76,7 @@ impl<'a> ReviewView<'a> {
             resolved_after: review.resolved_after,
             decision: review.fresh,
             reason: review.reason.as_deref(),
+            resolved_by: review.resolved_by.as_ref(),
         }
     }
 }
@@ -169,6 +173,7 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, filter: &Filter, query: &Query, cursor
     for id in found.ids {
         let whole = sql::decisions::find(tx, environment.id, id)?;
         let whole = whole.ok_or_else(|| Fault::new("database: a decision just found is not there"))?;
+        let whole = told(&call.caller, whole);
         rows.push((id.to_bytes(), show(&whole, &environment.policy_version, cursors.now)?));
     }
     walk.answer(rows, found.stopped_at.map(DecisionId::to_bytes))
@@ -189,6 +194,14 @@ fn canonical(filter: &Filter) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("&")
 }
 
+/// What a caller sees of a decision: an agent does not see who has answered its review.
+fn told(caller: &Caller, mut whole: Whole) -> Whole {
+    if let Some(review) = whole.review.as_mut().filter(|_| caller.agent.is_some()) {
+        review.resolved_by = None;
+    }
+    whole
+}
+
 /// One decision.
 ///
 /// # Errors
@@ -200,5 +213,6 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
     if caller.agent.as_ref().is_some_and(|own| *own != whole.decision.request.agent) {
         return Err(Refusal::not_found().into());
     }
+    let whole = told(caller, whole);
     Ok(Answer::new(200, &show(&whole, &caller.environment.policy_version, now)?)?)
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use mandate_core::{AgentId, EventKind, Mandate, MandateId, MandateStatus, Terms, Timestamp};
+use serde_json::value::RawValue;
 
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
-use super::outbox;
 use super::public_log::Governing;
+use super::{actors, outbox};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
+use crate::model::people::By;
 use crate::model::records::{AgentKey, Slice};
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -195,15 +197,30 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
 /// There is none of that id, or another mandate governs the agent, so that revoking this one would have no
 /// effect.
 pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
-    let Revoke { id, moments } = command;
-    let agent = find(tx, call, id)?.terms.agent;
-    let key = AgentKey { environment: call.caller.environment.id, agent };
+    let id = MandateId::parse(&command.id).map_err(|_| Refusal::not_found())?;
+    let by = actors::of_key(tx, call)?;
+    let (shown, _) = revoke_by(tx, call.caller.environment.id, id, &by, &command.moments)?;
+    Ok(Answer::new(200, &shown)?)
+}
+
+/// Revokes a mandate for a key or a person. Gives the mandate as it is shown, and whether it was not revoked before.
+///
+/// # Errors
+/// As for [`revoke`].
+pub fn revoke_by(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    id: MandateId,
+    by: &By,
+    moments: &Moments,
+) -> Result<(Box<RawValue>, bool), ScriptError> {
+    let key = AgentKey { environment, agent: find_in(tx, environment, id)?.terms.agent };
     let lost = || Fault::corrupt("database: an agent with a mandate has none that governs");
     let state = sql::agents::lock(tx, &key)?.ok_or_else(lost)?;
     // Read again, now that the agent is locked.
-    let (now, mut mandate) = (moments.now(tx)?, find(tx, call, id)?);
+    let (now, mut mandate) = (moments.now(tx)?, find_in(tx, environment, id)?);
     if mandate.revoked_at.is_some() {
-        return Ok(Answer::new(200, &mandate.view(now))?);
+        return Ok((outbox::data(&mandate.view(now))?, false));
     }
     let governing = state.mandate.ok_or_else(lost)?;
     if governing.id != mandate.id {
@@ -216,16 +233,20 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     sql::mandates::revoke(tx, key.environment, mandate.id, now, state.sequence)?;
     (mandate.revoked_at, mandate.revoked_after) = (Some(now), u64::try_from(state.sequence).ok());
     let data = outbox::data(&mandate.view(now))?;
-    let answer = Answer::new(200, &data)?;
-    outbox::write(tx, moments, key.environment, EventKind::MandateRevoked, now, data)?;
-    let revoked_after = state.sequence;
+    let event = outbox::write(tx, moments, key.environment, EventKind::MandateRevoked, now, data)?;
+    let (agent, revoked_after) = (&key.agent, state.sequence);
+    let (actor, answer) = (&by.actor, by.answer.as_deref());
     let revoked =
-        Governing::MandateRevoked { at: now, agent: &key.agent, mandate: mandate.id, revoked_after };
+        Governing::MandateRevoked { at: now, agent, mandate: id, revoked_after, by: actor, answer };
     revoked.record(tx, key.environment)?;
-    Ok(answer)
+    Ok((event.data, true))
 }
 
 fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, ScriptError> {
     let id = MandateId::parse(id).map_err(|_| Refusal::not_found())?;
-    Ok(sql::mandates::find(tx, call.caller.environment.id, id)?.ok_or_else(Refusal::not_found)?)
+    find_in(tx, call.caller.environment.id, id)
+}
+
+fn find_in(tx: &mut Tx<'_>, environment: i64, id: MandateId) -> Result<Mandate, ScriptError> {
+    Ok(sql::mandates::find(tx, environment, id)?.ok_or_else(Refusal::not_found)?)
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows of HTTP, of async, or of a particular database.
 
+pub mod actors;
 pub mod agents;
 pub mod audit;
 pub mod check;
@@ -23,6 +24,7 @@ pub mod moments;
 pub mod notices;
 pub mod organizations;
 pub mod outbox;
+pub mod people;
 pub mod public_log;
 pub mod rates;
 pub mod retention;

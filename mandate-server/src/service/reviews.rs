@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use mandate_core::{EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{
+    DecisionId, EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp, Verdict,
+};
 use serde_json::value::RawValue;
 
 use super::decide::{Engine, Inputs};
 use super::moments::Moments;
 use super::public_log::Governing;
 use super::public_log::governing::Answered;
-use super::{decisions, outbox};
+use super::{actors, decisions, outbox};
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, ScriptError, Scripted};
+use crate::model::call::{Answer, Call, Environment, ScriptError, Scripted};
+use crate::model::people::By;
 use crate::model::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
 use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
@@ -41,6 +44,19 @@ pub struct Deny {
     pub reason: Option<String>,
 }
 
+/// A decision that an approval has made.
+#[derive(Debug)]
+pub struct Approved {
+    /// The answer of the API.
+    pub answer: Answer,
+    /// The fresh decision.
+    pub decision: DecisionId,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Why it is a denial, if it is one.
+    pub reason: Option<String>,
+}
+
 /// A pending review, its decision, and the agent's state, all locked.
 struct Pending {
     review: ReviewRecord,
@@ -56,25 +72,41 @@ struct Pending {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
-    let moments = command.engine.moments();
+    let id = ReviewId::parse(&command.id).map_err(|_| Refusal::not_found())?;
+    let by = actors::of_key(tx, call)?;
+    Ok(approve_by(tx, &call.caller.environment, id, &by, &command.engine)?.answer)
+}
+
+/// Approves for a key or a person.
+///
+/// # Errors
+/// As for [`approve`].
+pub fn approve_by(
+    tx: &mut Tx<'_>,
+    environment: &Environment,
+    id: ReviewId,
+    by: &By,
+    engine: &Engine,
+) -> Result<Approved, ScriptError> {
+    let moments = engine.moments();
     let Pending { mut review, mut whole, state, now } =
-        pending(tx, call, &command.id, Resolution::Approve, moments)?;
+        pending(tx, (environment.id, id), (Resolution::Approve, by), moments)?;
     let request = &whole.decision.request;
-    let environment = &call.caller.environment;
     let (mode, _) = sql::environments::mode(tx, environment.id)?;
     let usage = sql::usage::find(tx, &UsageKey::of(environment.id, request, now))?;
     let approves = Some(whole.decision.id);
     let inputs = Inputs { environment, mode, state: &state, usage: &usage, approves, now };
-    let fresh = command.engine.make(&inputs, request)?;
+    let fresh = engine.make(&inputs, request)?;
+    let newest = &fresh.decided.decision;
+    let (decision, verdict, reason) = (newest.id, newest.verdict, newest.reason.clone());
     let answer = fresh.answer(now)?;
-    review.fresh = Some(fresh.decided.decision.id);
+    review.fresh = Some(decision);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
-    let answered = answered(&whole, state.sequence)?;
-    Governing::ReviewApproved(answered).record(tx, environment.id)?;
+    Governing::ReviewApproved(answered(&whole, state.sequence, by)?).record(tx, environment.id)?;
     tx.keep(*fresh.decided, AgentContext { mode, state: &state, usage: &usage })?;
-    Ok(answer)
+    Ok(Approved { answer, decision, verdict, reason })
 }
 
 /// Denies. The answer is the decision, whose review is now denied.
@@ -82,21 +114,42 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
-    let moments = &command.moments;
+    let id = ReviewId::parse(&command.id).map_err(|_| Refusal::not_found())?;
+    let by = actors::of_key(tx, call)?;
+    let denied = deny_by(
+        tx,
+        &call.caller.environment,
+        id,
+        (&by, command.reason.as_deref()),
+        &command.moments,
+    )?;
+    Ok(Answer::new(200, &denied)?)
+}
+
+/// Denies for a key or a person, with a reason. Gives the decision as it is shown.
+///
+/// # Errors
+/// As for [`deny`].
+pub fn deny_by(
+    tx: &mut Tx<'_>,
+    environment: &Environment,
+    id: ReviewId,
+    (by, reason): (&By, Option<&str>),
+    moments: &Moments,
+) -> Result<Box<RawValue>, ScriptError> {
     let Pending { mut review, mut whole, state, now } =
-        pending(tx, call, &command.id, Resolution::Deny, moments)?;
-    let environment = &call.caller.environment;
-    review.reason.clone_from(&command.reason);
+        pending(tx, (environment.id, id), (Resolution::Deny, by), moments)?;
+    review.reason = reason.map(ToOwned::to_owned);
     review.resolved_after = Some(state.sequence);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     let shown = resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
-    Governing::ReviewDenied(answered(&whole, state.sequence)?).record(tx, environment.id)?;
-    Ok(Answer::new(200, &shown)?)
+    Governing::ReviewDenied(answered(&whole, state.sequence, by)?).record(tx, environment.id)?;
+    Ok(shown)
 }
 
-/// What the public log says of a decision's review, which a person has answered.
-fn answered(whole: &Whole, resolved_after: i64) -> Result<Answered<'_>, Fault> {
+/// What the public log says of a decision's review that was answered.
+fn answered<'a>(whole: &'a Whole, resolved_after: i64, by: &'a By) -> Result<Answered<'a>, Fault> {
     let review = whole.review.as_ref().ok_or_else(lost)?;
     Ok(Answered {
         at: review.resolved_at.ok_or_else(lost)?,
@@ -106,6 +159,8 @@ fn answered(whole: &Whole, resolved_after: i64) -> Result<Answered<'_>, Fault> {
         fresh: review.fresh,
         reason: review.reason.as_deref(),
         resolved_after,
+        by: &by.actor,
+        answer: by.answer.as_deref(),
     })
 }
 
@@ -161,13 +216,10 @@ fn lost() -> Fault {
 /// lock until the review had expired is refused: readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
-    call: &Call,
-    id: &str,
-    resolution: Resolution,
+    (environment, id): (i64, ReviewId),
+    (resolution, by): (Resolution, &By),
     moments: &Moments,
 ) -> Result<Pending, ScriptError> {
-    let environment = call.caller.environment.id;
-    let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
     let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
     let whole = sql::decisions::find_sound(tx, environment, decision)?.ok_or_else(lost)?;
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
@@ -179,6 +231,6 @@ fn pending(
     };
     let status: ReviewStatus = review.status.at(review.expires_at, now);
     review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
-    review.resolved_at = Some(now);
+    (review.resolved_at, review.resolved_by) = (Some(now), Some(by.actor.clone()));
     Ok(Pending { review, whole, state, now })
 }

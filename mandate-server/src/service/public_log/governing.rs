@@ -2,10 +2,12 @@
 //! hash of it, so that no change stays silent. docs/proof.md has the records' forms.
 
 use mandate_core::json::one_line;
-use mandate_core::{AgentId, DecisionId, MandateId, ReviewId, Terms, Timestamp};
+use mandate_core::people::{CredentialId, PersonKey};
+use mandate_core::{AgentId, DecisionId, MandateId, PersonId, ReviewId, Terms, Timestamp};
 use serde::Serialize;
 
 use crate::error::Fault;
+use crate::model::people::Actor;
 use crate::model::records::Mode;
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -50,6 +52,11 @@ pub enum Governing<'a> {
         mandate: MandateId,
         /// The agent's last decision before.
         revoked_after: i64,
+        /// Who revoked it.
+        by: &'a Actor,
+        /// The hash of the answer that a person signed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answer: Option<&'a str>,
     },
     /// The mode was switched.
     #[serde(rename = "mode.switched")]
@@ -65,6 +72,32 @@ pub enum Governing<'a> {
     /// A review was denied.
     #[serde(rename = "review.denied")]
     ReviewDenied(Answered<'a>),
+    /// A person has registered a passkey.
+    #[serde(rename = "person.key")]
+    PersonKey {
+        /// When.
+        at: Timestamp,
+        /// The person.
+        person: PersonId,
+        /// The person's name.
+        name: &'a str,
+        /// The id of the passkey.
+        credential: &'a CredentialId,
+        /// Its public key.
+        key: PersonKey,
+        /// The console's origin at which it was registered.
+        origin: &'a str,
+    },
+    /// A passkey was withdrawn.
+    #[serde(rename = "person.withdrawn")]
+    PersonWithdrawn {
+        /// When.
+        at: Timestamp,
+        /// The person.
+        person: PersonId,
+        /// The id of the passkey.
+        credential: &'a CredentialId,
+    },
 }
 
 /// How a review was answered.
@@ -86,6 +119,11 @@ pub struct Answered<'a> {
     pub reason: Option<&'a str>,
     /// The agent's last decision before.
     pub resolved_after: i64,
+    /// Who answered.
+    pub by: &'a Actor,
+    /// The hash of the answer that a person signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<&'a str>,
 }
 
 impl Governing<'_> {

@@ -45,7 +45,8 @@ const BEGINNING: &str = "revisions";
 const EMPTY: &str = "/* postgres_transfer.empty */
     TRUNCATE organizations, environments, revisions, clock, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, notices, events, deliveries, attempts, escrows, escrow_history,
-    instructions, exports, export_pieces, openings, balances, closings, closed_months, logs, log_secret, log_pending, log_tiles, log_index, log_records, log_witnesses, audit, analysis.readers";
+    instructions, exports, export_pieces, openings, balances, closings, closed_months, logs, log_secret, log_pending, log_tiles, log_index, log_records, log_witnesses, people, person_keys, \
+    enrolments, sessions, challenges, statements, answers, audit, analysis.readers";
 
 /// The state of a target when a transfer into it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,7 +33,7 @@ const TABLES: &str =
 /// The role, and what of that which closing a month needs and servers do not have it lacks.
 const LACKS_TO_CLOSE: &str = "/* postgres_upkeep.lacks_to_close */
     SELECT current_user::text, string_agg(n.does || ' ON ' || n.name, ', ' ORDER BY n.name, n.does)
-    FROM (VALUES ('attempts', 'DELETE'), ('balances', 'INSERT'), ('balances', 'UPDATE'), ('closed_months', 'DELETE'),
+    FROM (VALUES ('answers', 'DELETE'), ('attempts', 'DELETE'), ('balances', 'INSERT'), ('balances', 'UPDATE'), ('closed_months', 'DELETE'),
         ('closed_months', 'INSERT'), ('closings', 'INSERT'), ('closings', 'UPDATE'), ('decisions', 'DELETE'),
         ('deliveries', 'DELETE'), ('events', 'DELETE'), ('openings', 'INSERT'), ('openings', 'UPDATE'),
         ('reviews', 'DELETE')) AS n (name, does)

@@ -11,7 +11,8 @@
 
 use std::sync::LazyLock;
 
-use mandate_core::{DecisionId, EventId, MandateId, ReviewId};
+use mandate_core::people::CredentialId;
+use mandate_core::{DecisionId, EventId, MandateId, PersonId, ReviewId};
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
@@ -78,8 +79,25 @@ pub(in crate::store) static REVIEWS: LazyLock<ChecksummedTable> = LazyLock::new(
     ChecksummedTable::new(
         "reviews",
         2,
-        "environment review decision status waits_for expires_at resolved_at resolved_after fresh reason",
+        "environment review decision status waits_for expires_at resolved_at resolved_after fresh reason \
+         resolved_by",
     )
+});
+/// People, found by their ids.
+pub(in crate::store) static PEOPLE: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new("people", 2, "environment person name roles may created_at disabled_at")
+});
+/// Their passkeys.
+pub(in crate::store) static PERSON_KEYS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
+        "person_keys",
+        2,
+        "environment credential person key label origin is_synced enrolled_at withdrawn_at",
+    )
+});
+/// Their answers.
+pub(in crate::store) static ANSWERS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new("answers", 2, "environment answer person review mandate at content")
 });
 /// Events.
 pub(in crate::store) static EVENTS: LazyLock<ChecksummedTable> =
@@ -128,8 +146,8 @@ pub fn deciding(tx: &Tx<'_>) -> Vec<&'static ChecksummedTable> {
 
 /// The tables whose rows are written down and have a checksum, without the log, which is checked decision by decision.
 #[must_use]
-pub fn written() -> [&'static ChecksummedTable; 3] {
-    [&REVIEWS, &EVENTS, &IDEMPOTENCY]
+pub fn written() -> [&'static ChecksummedTable; 6] {
+    [&REVIEWS, &EVENTS, &IDEMPOTENCY, &PEOPLE, &PERSON_KEYS, &ANSWERS]
 }
 
 /// The table of this name, if its rows are written down and have a checksum on both kinds of database.
@@ -246,6 +264,10 @@ impl ChecksummedTable {
                 let digits = hash.iter().take(KEY_ID_BYTES).map(|byte| format!("{byte:02x}"));
                 return format!("key_{}", digits.collect::<String>());
             }
+            Value::Blob(bytes) if ["person_keys", "answers"].contains(&self.table) => {
+                let shown = CredentialId::from_bytes(bytes).map(|id| id.to_string());
+                return shown.unwrap_or_else(|_| "none".to_owned());
+            }
             Value::Blob(bytes) => <[u8; 16]>::try_from(bytes.as_slice()),
         };
         match (id, self.table) {
@@ -253,6 +275,7 @@ impl ChecksummedTable {
             (Ok(id), "decisions") => DecisionId::from_bytes(id).to_string(),
             (Ok(id), "reviews") => ReviewId::from_bytes(id).to_string(),
             (Ok(id), "events") => EventId::from_bytes(id).to_string(),
+            (Ok(id), "people") => PersonId::from_bytes(id).to_string(),
             _ => "bytes that are no id".to_owned(),
         }
     }

@@ -27,7 +27,7 @@ const FIND: &str = "/* decisions.find */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
@@ -36,7 +36,7 @@ const ONWARD: &str = "/* decisions.onward */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
@@ -47,7 +47,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
         FROM decisions d JOIN issuers i ON i.issuer = d.issuer
         JOIN signing_keys k ON k.signing_key = d.signing_key
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
@@ -57,7 +57,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
         FROM agent_decisions o
         CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
         JOIN issuers i ON i.issuer = d.issuer
@@ -69,7 +69,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
         FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
             (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
             (465), (481), (497)) id
@@ -84,7 +84,7 @@ const ONWARD_OF_VERDICT: &str =
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review

@@ -23,6 +23,9 @@ const LIST: &str = "/* environments.list */
         (SELECT count(*) FROM agents a WHERE a.environment = e.environment)
     FROM organizations o JOIN environments e ON e.organization = o.organization
     ORDER BY o.organization, e.environment";
+const NAMED: &str = "/* environments.named */
+    SELECT e.environment, e.policy_version FROM organizations o
+    JOIN environments e ON e.organization = o.organization WHERE o.name = $1 AND e.kind = $2";
 const MODE: &str = "/* environments.mode */
     SELECT mode, since, checksum FROM environments WHERE environment = $1";
 const MODE_UNGUARDED: &str = "/* environments.mode_unguarded */
@@ -110,6 +113,16 @@ pub fn insert(
 pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result<i64, Fault> {
     let row = tx.row(FIND, &[organization.into(), kind.as_str().into()])?;
     row.ok_or_else(|| Fault::corrupt("database: an organization without its environment"))?.integer()
+}
+
+/// The number and the policy version of the environment of this kind of an organization of that name.
+pub fn named(
+    tx: &mut Tx<'_>,
+    organization: &str,
+    kind: EnvironmentKind,
+) -> Result<Option<(i64, PolicyVersion)>, Fault> {
+    let row = tx.row(NAMED, &[organization.into(), kind.as_str().into()])?;
+    row.map(|mut row| Ok((row.integer()?, PolicyVersion::parse(&row.text()?)?))).transpose()
 }
 
 /// The mode in force, and since when.

@@ -36,6 +36,7 @@ const OF_ORGANIZATION: &str = "/* keys.of_organization */
     FROM api_keys k JOIN environments e ON e.environment = k.environment
     JOIN organizations o ON o.organization = e.organization WHERE o.name = $1
     ORDER BY k.api_key";
+const NAMED: &str = "/* keys.named */ SELECT hash, name FROM api_keys WHERE api_key = $1";
 const BY_HASH: &str = "/* keys.by_hash */
     SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
         k.expires_at, k.revoked_at
@@ -188,6 +189,13 @@ pub fn issued(tx: &mut Tx<'_>, organization: Option<&str>) -> Result<Vec<IssuedK
 /// The keys with a hash between `first` and `last`, both included.
 pub fn with_hash(tx: &mut Tx<'_>, first: [u8; 32], last: [u8; 32]) -> Result<Vec<IssuedKey>, Fault> {
     tx.query(BY_HASH, &[first.into(), last.into()])?.into_iter().map(read).collect()
+}
+
+/// The hash of the key with this number, and the operator's name for it.
+pub fn named(tx: &mut Tx<'_>, key: i64) -> Result<([u8; 32], Option<String>), Fault> {
+    let row = tx.row(NAMED, &[key.into()])?;
+    let mut row = row.ok_or_else(|| Fault::corrupt("database: a caller's key is not there"))?;
+    Ok((row.bytes()?, row.maybe_text()?))
 }
 
 /// A number that grows whenever a key is revoked or given another rate.

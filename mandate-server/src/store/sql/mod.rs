@@ -8,6 +8,7 @@
 
 mod agent_rows;
 pub mod agents;
+pub mod answers;
 pub mod audit;
 pub mod check;
 pub mod checksums;
@@ -35,10 +36,12 @@ pub mod notices;
 mod of_agent;
 pub mod openings;
 pub mod operated;
+pub mod people;
 pub mod public_log;
 pub mod retention;
 pub mod reviews;
 pub mod servers;
+pub mod sessions;
 pub mod signing_keys;
 pub mod uncounted;
 pub mod usage;

@@ -4,6 +4,7 @@ use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus,
 
 use super::checksums::REVIEWS;
 use crate::error::Fault;
+use crate::model::people::Actor;
 use crate::model::records::ReviewRecord;
 use crate::store::tx::{Row, Tx, Value};
 
@@ -11,15 +12,16 @@ const INSERT: &str = "/* reviews.insert */
     INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at, checksum)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const FIND: &str = "/* reviews.find */
-    SELECT review, decision, status, waits_for, expires_at, resolved_at, resolved_after, fresh, reason, checksum
+    SELECT review, decision, status, waits_for, expires_at, resolved_at, resolved_after, fresh, reason,
+        resolved_by, checksum
     FROM reviews WHERE environment = $1 AND review = $2";
 const HOLD: &str = "/* reviews.hold */
     SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
 const FIND_DECISION: &str = "/* reviews.find_decision */
     SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
 const RESOLVE: &str = "/* reviews.resolve */
-    UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5, checksum = $6
-    WHERE environment = $7 AND review = $8 AND status = 'pending'";
+    UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5, resolved_by = $6,
+        checksum = $7 WHERE environment = $8 AND review = $9 AND status = 'pending'";
 const NEXT_END: &str = "/* reviews.next_end */
     SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
 const ENDED: &str = "/* reviews.ended */
@@ -59,8 +61,8 @@ pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Valu
     [environment, review, decision, status, waits_for, expires_at, checksum]
 }
 
-/// All ten columns.
-fn all(environment: i64, review: &ReviewRecord) -> [Value; 10] {
+/// All eleven columns.
+fn all(environment: i64, review: &ReviewRecord) -> [Value; 11] {
     [
         environment.into(),
         review.id.to_bytes().into(),
@@ -72,6 +74,7 @@ fn all(environment: i64, review: &ReviewRecord) -> [Value; 10] {
         review.resolved_after.into(),
         review.fresh.map(DecisionId::to_bytes).into(),
         review.reason.clone().into(),
+        review.resolved_by.as_ref().map(Actor::to_json).into(),
     ]
 }
 
@@ -110,9 +113,10 @@ pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resu
 }
 
 fn write(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord, checksum: Value) -> Result<usize, Fault> {
-    let [environment, id, _, status, _, _, resolved_at, resolved_after, fresh, reason] =
+    let [environment, id, _, status, _, _, resolved_at, resolved_after, fresh, reason, by] =
         all(environment, review);
-    tx.execute(RESOLVE, &[status, resolved_at, resolved_after, fresh, reason, checksum, environment, id])
+    let row = [status, resolved_at, resolved_after, fresh, reason, by, checksum, environment, id];
+    tx.execute(RESOLVE, &row)
 }
 
 /// Marks a pending review as expired. False if it is not pending any more. A checksum that does not hold stays as it is, so
@@ -148,7 +152,7 @@ pub fn ended(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Ended>, 
     .collect()
 }
 
-/// Reads a review's nine columns, which an outer join may have left empty.
+/// Reads a review's ten columns, which an outer join may have left empty.
 pub fn read_joined(row: &mut Row) -> Result<Option<ReviewRecord>, Fault> {
     let Some(id) = row.maybe_bytes()? else { return Ok(None) };
     Ok(Some(ReviewRecord {
@@ -161,5 +165,6 @@ pub fn read_joined(row: &mut Row) -> Result<Option<ReviewRecord>, Fault> {
         resolved_after: row.maybe_integer()?,
         fresh: row.maybe_bytes()?.map(DecisionId::from_bytes),
         reason: row.maybe_text()?,
+        resolved_by: row.maybe_text()?.map(|by| Actor::read(&by)).transpose()?,
     }))
 }

@@ -179,6 +179,7 @@ CREATE TABLE reviews (
     resolved_after INTEGER,
     fresh          BLOB,
     reason         TEXT,
+    resolved_by    TEXT,
     checksum       INTEGER NOT NULL,
     PRIMARY KEY (environment, review)
 ) STRICT, WITHOUT ROWID;
@@ -502,6 +503,104 @@ CREATE TABLE log_witnesses (
     url          TEXT NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- People who answer reviews with a passkey of their own. `roles` are the principals that they are, with spaces between;
+-- `may` is what the console lets them do.
+CREATE TABLE people (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    person      BLOB    NOT NULL CHECK (length(person) = 16),
+    name        TEXT    NOT NULL,
+    roles       TEXT    NOT NULL,
+    may         TEXT    NOT NULL CHECK (may IN ('read', 'review')),
+    created_at  INTEGER NOT NULL,
+    disabled_at INTEGER,
+    checksum    INTEGER NOT NULL,
+    PRIMARY KEY (environment, person)
+) STRICT, WITHOUT ROWID;
+
+-- Passkeys, by their credential ids. `key` is the public key: 4, x, y. A withdrawn one stays, so that answers can be verified.
+CREATE TABLE person_keys (
+    environment  INTEGER NOT NULL,
+    credential   BLOB    NOT NULL CHECK (length(credential) BETWEEN 1 AND 1023),
+    person       BLOB    NOT NULL,
+    key          BLOB    NOT NULL CHECK (length(key) = 65),
+    label        TEXT    NOT NULL,
+    origin       TEXT    NOT NULL,
+    is_synced    INTEGER NOT NULL CHECK (is_synced IN (0, 1)),
+    enrolled_at  INTEGER NOT NULL,
+    withdrawn_at INTEGER,
+    checksum     INTEGER NOT NULL,
+    PRIMARY KEY (environment, credential),
+    FOREIGN KEY (environment, person) REFERENCES people (environment, person)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX person_keys_by_person ON person_keys (environment, person);
+
+-- Links by which a person registers a passkey, by the SHA-256 of their secrets. `used_at`: a registration was finished.
+CREATE TABLE enrolments (
+    environment INTEGER NOT NULL,
+    hash        BLOB    NOT NULL CHECK (length(hash) = 32),
+    person      BLOB    NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    used_at     INTEGER,
+    PRIMARY KEY (environment, hash),
+    FOREIGN KEY (environment, person) REFERENCES people (environment, person)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX enrolments_by_person ON enrolments (environment, person);
+CREATE INDEX enrolments_by_end ON enrolments (expires_at);
+
+-- People who have signed in, by the SHA-256 of the secret in their cookie. A session that has ended has no row.
+CREATE TABLE sessions (
+    session     INTEGER PRIMARY KEY,
+    environment INTEGER NOT NULL,
+    hash        BLOB    NOT NULL UNIQUE CHECK (length(hash) = 32),
+    person      BLOB    NOT NULL,
+    credential  BLOB    NOT NULL,
+    created_at  INTEGER NOT NULL,
+    seen_at     INTEGER NOT NULL,
+    FOREIGN KEY (environment, person) REFERENCES people (environment, person)
+) STRICT;
+CREATE INDEX sessions_by_person ON sessions (environment, person);
+CREATE INDEX sessions_by_beginning ON sessions (created_at);
+
+-- Random challenges that wait for a passkey: to sign in, or with `enrolment` to register one. Each is used up by its deletion.
+CREATE TABLE challenges (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    challenge   BLOB    NOT NULL CHECK (length(challenge) = 32),
+    enrolment   BLOB,
+    expires_at  INTEGER NOT NULL,
+    PRIMARY KEY (environment, challenge)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX challenges_by_end ON challenges (expires_at);
+
+-- Statements that were given to a session to be signed, by their SHA-256. Each is good once.
+CREATE TABLE statements (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    challenge   BLOB    NOT NULL CHECK (length(challenge) = 32),
+    session     INTEGER NOT NULL,
+    statement   TEXT    NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    used_at     INTEGER,
+    PRIMARY KEY (environment, challenge)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX statements_by_session ON statements (environment, session);
+CREATE INDEX statements_by_end ON statements (expires_at);
+
+-- Answers of people, by the SHA-256 that the public log commits to: to a review, or by the revocation of a mandate. `content` is
+-- canonical JSON: the statement and the assertion over it.
+CREATE TABLE answers (
+    environment INTEGER NOT NULL,
+    answer      BLOB    NOT NULL CHECK (length(answer) = 32),
+    person      BLOB    NOT NULL,
+    review      BLOB,
+    mandate     BLOB,
+    at          INTEGER NOT NULL,
+    content     TEXT    NOT NULL,
+    checksum    INTEGER NOT NULL,
+    PRIMARY KEY (environment, answer),
+    CHECK ((review IS NULL) = (mandate IS NOT NULL)),
+    UNIQUE (environment, review),
+    FOREIGN KEY (environment, person) REFERENCES people (environment, person)
+) STRICT;
 
 -- What an operator has done, written with it. It names organizations and keys as they were called then, and outlives
 -- them; `details` is a JSON object without secrets. Append only.

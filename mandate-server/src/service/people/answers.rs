@@ -1,0 +1,201 @@
+//! Answers: what a person has signed takes effect, in one transaction with the script of a review or a mandate.
+
+use mandate_core::people::{Answer, Assertion, RelyingParty, Statement, Subject};
+use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp, Verdict};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::refused::refuse;
+use super::statements::must_be_allowed;
+use super::{Actor, Viewer, acting, record_by, sessions};
+use crate::error::{Fault, Refusal};
+use crate::model::call::ScriptError;
+use crate::model::people::{AnswerRecord, Answered, By, PasskeyRecord, PersonRecord, StatementRecord};
+use crate::service::decide::Engine;
+use crate::service::moments::Moments;
+use crate::service::{mandates, reviews};
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+/// What has become of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The review is approved: the request was decided again.
+    Approved {
+        /// The fresh decision.
+        decision: DecisionId,
+        /// Its verdict, which can be a denial.
+        verdict: Verdict,
+        /// Why it is a denial, if it is one.
+        reason: Option<String>,
+    },
+    /// The review is denied.
+    Denied,
+    /// The mandate is revoked: the agent is stopped.
+    Stopped,
+    /// Another answer was first.
+    Lost {
+        /// What the review is.
+        status: ReviewStatus,
+        /// Who answered.
+        by: Actor,
+    },
+}
+
+/// Takes an answer. Its statement is used up, whether the answer is good or not.
+///
+/// # Errors
+/// The session is over; the statement is unknown, of another session, used or late; the assertion is refused; the person may
+/// not answer any more; or the review or the mandate cannot be answered.
+pub fn answer(
+    tx: &mut Tx<'_>,
+    moments: &Moments,
+    engine: &Engine,
+    party: &RelyingParty,
+    viewer: &Viewer,
+    challenge: [u8; 32],
+    assertion: &Assertion,
+) -> Result<Outcome, ScriptError> {
+    let (record, key, now) = sessions::hold(tx, moments, viewer)?;
+    let issued = used_up(tx, viewer, &record, challenge, now)?;
+    let answer = Answer { statement: issued.statement, assertion: assertion.clone() };
+    let statement = signed(tx, viewer, (&record, &key), (&answer, party), now)?;
+    let role = role(tx, viewer.environment.id, &statement)?;
+    must_be_allowed(tx, viewer, &record, (statement.subject.answer(), &role), now)?;
+    let content = answer.to_json();
+    let by = By { actor: Actor::person(&record.person), answer: Some(answer.hash()) };
+    let (to, outcome) = match &statement.subject {
+        Subject::Stop => {
+            let id = statement.mandate;
+            let (_, is_new) = mandates::revoke_by(tx, viewer.environment.id, id, &by, moments)?;
+            if !is_new {
+                let refusal = Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped"));
+                return refused(tx, viewer, &record, ("revoked", said(&statement)), (refusal, now));
+            }
+            (Answered::Mandate(id), Ok(Outcome::Stopped))
+        }
+        Subject::Approve(asked) => (
+            Answered::Review(asked.review),
+            reviews::approve_by(tx, &viewer.environment, asked.review, &by, engine).map(|approved| {
+                let reviews::Approved { decision, verdict, reason, .. } = approved;
+                Outcome::Approved { decision, verdict, reason }
+            }),
+        ),
+        Subject::Deny(asked, reason) => {
+            let said = (&by, reason.as_deref());
+            let denied = reviews::deny_by(tx, &viewer.environment, asked.review, said, moments);
+            (Answered::Review(asked.review), denied.map(|_| Outcome::Denied))
+        }
+    };
+    let outcome = match (outcome, to) {
+        (Err(ScriptError::Refused(refusal)), Answered::Review(review)) => {
+            return beaten(tx, viewer, &record, (review, &statement), (refusal, now));
+        }
+        (outcome, _) => outcome?,
+    };
+    let (environment, person) = (viewer.environment.id, record.person.id);
+    let hash = Sha256::digest(&content).into();
+    sql::answers::insert(tx, &AnswerRecord { environment, hash, person, to, at: now, content })?;
+    let of = (&viewer.organization, viewer.environment.kind);
+    record_by(tx, &acting(&record.person, now), of, ("person.answered", person), said(&statement))?;
+    Ok(outcome)
+}
+
+/// What an audit record says of an answer.
+fn said(statement: &Statement) -> Value {
+    let answer = statement.subject.answer();
+    match statement.subject.asked() {
+        Some(asked) => json!({ "answer": answer, "review": asked.review, "decision": asked.decision }),
+        None => json!({ "answer": answer, "mandate": statement.mandate }),
+    }
+}
+
+/// Uses up the statement that was given to the session.
+fn used_up(
+    tx: &mut Tx<'_>,
+    viewer: &Viewer,
+    record: &PersonRecord,
+    challenge: [u8; 32],
+    now: Timestamp,
+) -> Result<StatementRecord, ScriptError> {
+    let found = sql::answers::find_statement(tx, viewer.environment.id, challenge)?;
+    let found = found.filter(|statement| statement.session == viewer.session);
+    let (check, message) = match found {
+        None => ("unknown", "the statement is unknown to this session"),
+        Some(statement) if statement.used_at.is_some() => ("used", "the statement is used: it is good once"),
+        Some(statement) if statement.expires_at <= now => {
+            ("late", "the statement is over: it is good for two minutes")
+        }
+        Some(statement) => {
+            if sql::answers::use_statement(tx, viewer.environment.id, challenge, now)? {
+                return Ok(statement);
+            }
+            ("used", "the statement is used: it is good once")
+        }
+    };
+    let refusal = Refusal::invalid(format!("{message}; nothing has changed, open the page again"));
+    refused(tx, viewer, record, (check, json!({})), (refusal, now))
+}
+
+/// The statement of an answer whose signature holds, under the session's passkey.
+fn signed(
+    tx: &mut Tx<'_>,
+    viewer: &Viewer,
+    (record, key): (&PersonRecord, &PasskeyRecord),
+    (answer, party): (&Answer, &RelyingParty),
+    now: Timestamp,
+) -> Result<Statement, ScriptError> {
+    let why = match answer.verify(party, &key.key) {
+        Ok(statement) => return Ok(statement),
+        Err(why) => why,
+    };
+    let refusal = Refusal::invalid(format!("the passkey is refused: {why}; nothing has changed"));
+    let details = json!({ "credential": answer.assertion.credential });
+    refused(tx, viewer, record, (why.name(), details), (refusal, now))
+}
+
+/// The role that may answer what a statement is about.
+fn role(tx: &mut Tx<'_>, environment: i64, statement: &Statement) -> Result<Principal, ScriptError> {
+    let lost = || Fault::corrupt("database: what a statement is about is not there");
+    let Some(asked) = statement.subject.asked() else {
+        let mandate = sql::mandates::find(tx, environment, statement.mandate)?;
+        return Ok(mandate.ok_or_else(lost)?.terms.principal);
+    };
+    let whole = sql::decisions::find(tx, environment, asked.decision)?;
+    let review = whole.and_then(|whole| whole.review).filter(|review| review.id == asked.review);
+    Ok(review.ok_or_else(Refusal::not_found)?.waits_for)
+}
+
+/// Another answer to the review was first, or its time was over.
+fn beaten(
+    tx: &mut Tx<'_>,
+    viewer: &Viewer,
+    record: &PersonRecord,
+    (review, statement): (ReviewId, &Statement),
+    (refusal, now): (Refusal, Timestamp),
+) -> Result<Outcome, ScriptError> {
+    let found = sql::reviews::lock(tx, viewer.environment.id, review)?;
+    let by = found.as_ref().and_then(|review| review.resolved_by.clone());
+    if let (Some(found), Some(by)) = (found, by) {
+        let mut details = said(statement);
+        if let Some(details) = details.as_object_mut() {
+            details.extend([("refused".to_owned(), json!("lost")), ("by".to_owned(), json!(by))]);
+        }
+        let of = (&viewer.organization, viewer.environment.kind);
+        let action = ("person.answer_refused", record.person.id);
+        record_by(tx, &acting(&record.person, now), of, action, details)?;
+        return Ok(Outcome::Lost { status: found.status, by });
+    }
+    refused(tx, viewer, record, ("review", said(statement)), (refusal, now))
+}
+
+fn refused<T>(
+    tx: &mut Tx<'_>,
+    viewer: &Viewer,
+    record: &PersonRecord,
+    (check, details): (&str, Value),
+    (refusal, now): (Refusal, Timestamp),
+) -> Result<T, ScriptError> {
+    let of = (&viewer.organization, viewer.environment.kind);
+    refuse(tx, of, (&record.person, now), ("person.answer_refused", check), (details, refusal))
+}
