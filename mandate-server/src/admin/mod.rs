@@ -14,6 +14,7 @@ pub mod migrate;
 pub mod notice;
 pub mod operator;
 pub mod organization;
+pub mod person;
 pub mod public_log;
 pub mod rate;
 pub mod retention;
@@ -68,6 +69,12 @@ pub enum Command {
     /// Issue, list, rotate and revoke API keys
     #[command(subcommand, after_help = "Examples:\n  mandate-server key list --organization acme")]
     Key(key::Command),
+    /// Create, enrol, list and disable the people who answer reviews in the console
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  mandate-server person list --organization acme --environment production"
+    )]
+    Person(person::Command),
     /// Show and set the request rates of API keys
     #[command(
         subcommand,
@@ -122,6 +129,7 @@ impl Command {
             Self::Config(command) => command.run(),
             Self::Healthcheck(options) => options.run(),
             Self::Key(command) => command.run(),
+            Self::Person(command) => command.run(),
             Self::Rate(command) => command.run(),
             Self::SigningKey(command) => command.run(),
             Self::MasterKey(command) => command.run(),

@@ -146,6 +146,29 @@ pub struct Review {
     /// The reason that was given when it was denied, if any.
     #[schema(required = false)]
     pub reason: String,
+    /// Who approved or denied it. Agents' keys are not shown it.
+    #[schema(required = false)]
+    pub resolved_by: ResolvedBy,
+}
+
+/// Who approved or denied a review.
+#[derive(Debug, ToSchema)]
+pub struct ResolvedBy {
+    /// A person, who signed it with a passkey, or an organization's API key.
+    pub kind: ResolverKind,
+    /// The person's id, `per_…`, or the id of the key as the operator's `key list` shows it, `key_…`.
+    pub id: String,
+    /// The person's name, or the key's label, when it was resolved.
+    #[schema(required = false)]
+    pub name: String,
+}
+
+/// What has resolved a review.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum ResolverKind {
+    Person,
+    Key,
 }
 
 type DecisionPage = Page<Decision>;

@@ -93,6 +93,7 @@ fn denied() -> Value {
         "expires_at": "2026-06-16T12:00:00.000Z",
         "resolved_at": "2026-06-15T13:00:00.000Z",
         "reason": "not this quarter",
+        "resolved_by": {"kind": "key", "id": "key_5c0f2a9b1d3e", "name": "back office"},
     });
     with(decisions::example(), json!({"verdict": "review", "review": review}))
 }

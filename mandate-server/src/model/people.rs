@@ -5,12 +5,11 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mandate_core::people::{CredentialId, PersonKey};
-use mandate_core::{AgentName, Invalid, MandateId, PersonId, Principal, ReviewId, Timestamp};
+use mandate_core::{Invalid, MandateId, PersonId, Principal, ReviewId, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::call::Environment;
 use crate::error::Fault;
 
 /// What a person may do in the console.
@@ -56,21 +55,6 @@ pub struct Person {
     pub roles: Vec<Principal>,
     /// What they may do.
     pub may: May,
-}
-
-/// A person who has signed in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Viewer {
-    /// The number of the session.
-    pub session: i64,
-    /// The tenant.
-    pub environment: Environment,
-    /// The name of its organization.
-    pub organization: AgentName,
-    /// Who.
-    pub person: Person,
-    /// The passkey that opened the session.
-    pub credential: CredentialId,
 }
 
 /// Who has answered a review or revoked a mandate: `resolved_by` of a review, and `by` in the public log's records.

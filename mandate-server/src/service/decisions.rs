@@ -6,6 +6,7 @@ use mandate_core::{
     VERDICT_LIFETIME_SECONDS, VerdictClaims, jwt,
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::listing::{Cursors, Query, Walk};
 use crate::error::{Fault, Refusal};
@@ -38,6 +39,8 @@ pub struct ReviewView<'a> {
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved_by: Option<&'a Actor>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +80,7 @@ impl<'a> ReviewView<'a> {
             decision: review.fresh,
             reason: review.reason.as_deref(),
             resolved_by: review.resolved_by.as_ref(),
+            answer: None,
         }
     }
 }
@@ -97,6 +101,23 @@ pub fn claims(decision: &DecisionRecord, issuer: &str, policy_version: &PolicyVe
     }
 }
 
+/// The decision object as JSON, with what a person has signed to answer its review, as exports have it.
+///
+/// # Errors
+/// A stored value is not valid.
+pub fn show_answered(
+    whole: &Whole,
+    policy_version: &PolicyVersion,
+    now: Timestamp,
+    answer: Option<&RawValue>,
+) -> Result<Box<RawValue>, Fault> {
+    let decision = &whole.decision;
+    let claims = claims(decision, &whole.issuer, policy_version);
+    let token = assemble(whole, &claims)?;
+    let review = whole.review.as_ref().map(|review| ReviewView { answer, ..ReviewView::of(review, now) });
+    write(decision, review, &claims, &token)
+}
+
 /// The decision object as JSON. Its token is rebuilt byte for byte from the stored signature.
 ///
 /// # Errors
@@ -105,11 +126,8 @@ pub fn show(
     whole: &Whole,
     policy_version: &PolicyVersion,
     now: Timestamp,
-) -> Result<Box<serde_json::value::RawValue>, Fault> {
-    let decision = &whole.decision;
-    let claims = claims(decision, &whole.issuer, policy_version);
-    let token = assemble(whole, &claims)?;
-    show_signed(decision, whole.review.as_ref(), &claims, &token, now)
+) -> Result<Box<RawValue>, Fault> {
+    show_answered(whole, policy_version, now, None)
 }
 
 /// The decision object as JSON, of a decision whose claims and token are known.
@@ -122,7 +140,16 @@ pub fn show_signed(
     claims: &VerdictClaims,
     verdict_token: &str,
     now: Timestamp,
-) -> Result<Box<serde_json::value::RawValue>, Fault> {
+) -> Result<Box<RawValue>, Fault> {
+    write(decision, review.map(|review| ReviewView::of(review, now)), claims, verdict_token)
+}
+
+fn write(
+    decision: &DecisionRecord,
+    review: Option<ReviewView<'_>>,
+    claims: &VerdictClaims,
+    verdict_token: &str,
+) -> Result<Box<RawValue>, Fault> {
     let view = View {
         claims,
         sequence: decision.sequence,
@@ -132,7 +159,7 @@ pub fn show_signed(
         supersedes: decision.supersedes,
         denials: decision.denials,
         basis: decision.basis,
-        review: review.map(|review| ReviewView::of(review, now)),
+        review,
         verdict_token,
     };
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))

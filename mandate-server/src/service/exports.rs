@@ -1,5 +1,6 @@
 //! Exports: the log, or a part of it, to keep and to verify offline. Requested here, built by a worker.
 
+mod answers;
 pub mod kept;
 mod write;
 

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::error::{Fault, Repeated};
 use crate::model::call::ScriptError;
 use crate::service::moments::Moments;
+use crate::service::people::sessions;
 use crate::service::{deliveries, exports, idempotency, mandates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
@@ -69,7 +70,7 @@ enum JobScope {
 type Due = Result<Option<Timestamp>, Fault>;
 
 /// All scheduled jobs, in the order in which they run.
-pub const JOBS: [Job; 9] = [
+pub const JOBS: [Job; 10] = [
     // Seven days before a mandate's last day.
     Job {
         name: "announce that mandates are about to expire",
@@ -93,6 +94,12 @@ pub const JOBS: [Job; 9] = [
         name: "forget answers kept for retries",
         scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.kept_answers(now)),
+    },
+    // When they are over: readers compare times themselves.
+    Job {
+        name: "forget sessions, links and statements of people that are over",
+        scope: JobScope::Database,
+        run: |sweep, now| Box::pin(sweep.sessions(now)),
     },
     // Seven days after they were asked for.
     Job {
@@ -271,6 +278,11 @@ impl Sweep {
         }
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
         self.while_due(now, move |tx| idempotency::next_end(tx, now), forget).await
+    }
+
+    async fn sessions(&self, now: Timestamp) -> Due {
+        let forget = move |tx: &mut Tx<'_>| sessions::forget(tx, now, BATCH_ROWS);
+        self.while_due(now, sessions::next_end, forget).await
     }
 
     async fn rotate(&self, now: Timestamp) -> Due {

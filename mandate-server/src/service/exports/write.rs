@@ -1,9 +1,9 @@
 //! Writes an export, from one snapshot, a page of the log at a time.
 //!
 //! NDJSON has one JSON object on each line, whose first member names its kind: first `export`, the
-//! request; then each `mandate` that governed one of the decisions; then, unless the export is of an agent or a verdict, each
-//! `governing` record with its `number`, `random` bytes and `blind`; then each `decision`, oldest first, as
-//! the API shows it, with its `blind`; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
+//! request; then each `mandate` that governed one of the decisions; then each `governing` record with its `number`, `random` bytes
+//! and `blind` (of an export of an agent or a verdict only those of people's passkeys), and the `answer` of a person who revoked a
+//! mandate; then each `decision`, oldest first, as the API shows it, with its `blind`, and in its `review` the `answer` of a person; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
 //! all bytes before its line. CSV is a table with one row for each decision.
 //!
 //! Decisions of closed months are in none: `since` is then no earlier than the end of the newest one.
@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{Sha256Hex, requested_at};
+use super::{Sha256Hex, answers, requested_at};
 use crate::error::Fault;
 use crate::service::decisions;
 use crate::service::signing::Keyring;
@@ -123,6 +123,9 @@ struct Governed {
     number: u64,
     random: String,
     blind: String,
+    /// What a person signed, where no decision's line has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<Box<RawValue>>,
 }
 
 /// Writes the export to `out`. After each page `go_on` is called; if it returns false, the export is
@@ -162,7 +165,7 @@ fn ndjson(
 ) -> Result<i64, Fault> {
     let Build { export, keyring, now } = build;
     let (mut concerned, mut last) = (BTreeSet::<MandateId>::new(), None);
-    walk(tx, export, go_on, |whole| {
+    walk(tx, export, go_on, |_, whole| {
         concerned.extend(whole.decision.mandate);
         last = Some(whole.decision.id);
         Ok(())
@@ -184,13 +187,11 @@ fn ndjson(
         let mandate = mandate.ok_or_else(|| Fault::corrupt("database: a decision's mandate is not there"))?;
         line(out, &Line::Mandate(mandate.view(*now)))?;
     }
-    // They are the environment's. What is of one agent or verdict does without them.
-    if export.filter.agent.is_none() && export.filter.verdict.is_none() {
-        governing(tx, build, out, go_on)?;
-    }
+    governing(tx, build, out, go_on)?;
     let secrets = keyring.log_secrets().environment(export.environment);
-    let rows = walk(tx, export, go_on, |whole| {
-        let decision = decisions::show(whole, &export.policy_version, *now)?;
+    let rows = walk(tx, export, go_on, |tx, whole| {
+        let answer = answers::to_review(tx, whole)?;
+        let decision = decisions::show_answered(whole, &export.policy_version, *now, answer.as_deref())?;
         line(out, &Decided { decision, blind: base64url(&secrets.blind.decision(whole.decision.id)) })
     })?;
     let sha256 = Sha256Hex(out.hash.clone().finalize().into());
@@ -206,7 +207,8 @@ fn ndjson(
     Ok(rows)
 }
 
-/// Writes the environment's governing records, with what their entries in the public log are made of.
+/// Writes the environment's governing records, with what their entries in the public log are made of. An export of one agent
+/// or verdict has only those of people's passkeys, by which it can be audited.
 fn governing(
     tx: &mut Tx<'_>,
     Build { export, keyring, .. }: &Build<'_>,
@@ -214,6 +216,7 @@ fn governing(
     go_on: &dyn Fn() -> bool,
 ) -> Result<(), Fault> {
     let secrets = keyring.log_secrets().environment(export.environment);
+    let is_whole = export.filter.agent.is_none() && export.filter.verdict.is_none();
     let mut after = 0;
     loop {
         must_go_on(go_on)?;
@@ -221,11 +224,15 @@ fn governing(
         let Some(last) = page.last() else { return Ok(()) };
         after = last.number;
         for LogRecord { number, record, .. } in page {
+            if !is_whole && !answers::is_of_passkey(&record) {
+                continue;
+            }
+            let answer = answers::to_revocation(tx, export.environment, &record)?;
             let governing = RawValue::from_string(record)
                 .map_err(|e| Fault::corrupt(format!("database: log_records.record: {e}")))?;
             let (random, hidden) = (secrets.random(number), secrets.blind.governing(number));
             let (random, blind) = (base64url(&random), base64url(&hidden));
-            line(out, &Governed { governing, number, random, blind })?;
+            line(out, &Governed { governing, number, random, blind, answer })?;
         }
     }
 }
@@ -248,7 +255,7 @@ fn csv(
     let unwritable = |e: csv::Error| unwritable(&e.into());
     let mut table = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(out);
     table.write_record(COLUMNS).map_err(unwritable)?;
-    let rows = walk(tx, build.export, go_on, |whole| {
+    let rows = walk(tx, build.export, go_on, |_, whole| {
         table.write_record(cells(whole, build)?.map(harmless)).map_err(unwritable)
     })?;
     table.flush().map_err(|e| self::unwritable(&e))?;
@@ -303,7 +310,7 @@ fn walk(
     tx: &mut Tx<'_>,
     export: &Export,
     go_on: &dyn Fn() -> bool,
-    mut take: impl FnMut(&Whole) -> Result<(), Fault>,
+    mut take: impl FnMut(&mut Tx<'_>, &Whole) -> Result<(), Fault>,
 ) -> Result<i64, Fault> {
     let (mut after, mut rows) = ([0; 16], 0);
     loop {
@@ -313,7 +320,7 @@ fn walk(
         after = last.decision.id.to_bytes();
         for whole in &page {
             if export.filter.verdict.is_none_or(|verdict| verdict == whole.decision.verdict) {
-                take(whole)?;
+                take(tx, whole)?;
                 rows += 1;
             }
         }

@@ -28,7 +28,7 @@ use crate::model::text::is_bidirectional_control;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-pub use crate::model::people::{Actor, ActorKind, May, Person, Secret, Viewer};
+pub use crate::model::people::{Actor, ActorKind, May, Person, Secret};
 
 /// How many people an environment may have, disabled ones included.
 pub const MAX_PEOPLE: i64 = 1_000;
@@ -38,6 +38,21 @@ pub const MAX_ROLES: usize = 16;
 pub const MAX_NAME_CHARS: usize = 100;
 /// How long an enrolment link is good, in seconds: a day.
 pub const ENROLMENT_SECONDS: i64 = 24 * 60 * 60;
+
+/// A person who has signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Viewer {
+    /// The number of the session.
+    pub session: i64,
+    /// The tenant.
+    pub environment: Environment,
+    /// The name of its organization.
+    pub organization: AgentName,
+    /// Who.
+    pub person: Person,
+    /// The passkey that opened the session.
+    pub credential: CredentialId,
+}
 
 /// A new person, and the link by which they register their first passkey.
 #[derive(Debug)]

@@ -2,11 +2,15 @@
 //!
 //! Rows are deleted in pieces of consecutive ids of an environment. What is open, or named by what stays, stays too.
 
+mod sizes;
+
 use mandate_core::{DecisionId, EnvironmentKind, Month, Timestamp};
 
 use super::keys::kind;
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
+
+pub use sizes::sizes;
 
 const HOLD: &str = "/* retention.hold */ SELECT 1 FROM closings WHERE month = $1 FOR UPDATE";
 const BEGIN: &str = "/* retention.begin */
@@ -52,60 +56,18 @@ const FILES: &str = "/* retention.files */
 
 const DECISIONS_BEFORE: &str = "/* retention.decisions_before */
     SELECT COUNT(*) FROM decisions WHERE environment = $1 AND decision < $2";
-/// How many rows would be deleted, and about how many bytes they have: what a row has besides its texts is a constant.
-const SIZES: &[(&str, &str)] = &[
-    (
-        "decisions",
-        "/* retention.size_of_decisions */
-        SELECT COUNT(*), CAST(COALESCE(SUM(360 + length(d.agent) + length(d.recipient) + length(d.category)
-            + length(d.denials) + COALESCE(length(d.reason), 0)), 0) AS bigint)
-        FROM decisions d WHERE d.environment = $1 AND d.decision < $2
-            AND NOT EXISTS (SELECT 1 FROM reviews r WHERE r.environment = d.environment AND r.review = d.review
-                AND (r.status = 'pending' OR r.resolved_at >= $3 OR r.fresh >= $2))
-            AND NOT EXISTS (SELECT 1 FROM escrows x
-                WHERE x.environment = d.environment AND x.decision = d.decision)",
-    ),
-    (
-        "reviews",
-        "/* retention.size_of_reviews */
-        SELECT COUNT(*), CAST(COALESCE(SUM(120 + length(r.waits_for) + COALESCE(length(r.reason), 0)), 0) AS bigint)
-        FROM decisions d JOIN reviews r ON r.environment = d.environment AND r.review = d.review
-        WHERE d.environment = $1 AND d.decision < $2 AND r.status <> 'pending'
-            AND (r.resolved_at IS NULL OR r.resolved_at < $3) AND (r.fresh IS NULL OR r.fresh < $2)",
-    ),
-    (
-        "events",
-        "/* retention.size_of_events */
-        SELECT COUNT(*), CAST(COALESCE(SUM(80 + length(e.data)), 0) AS bigint) FROM events e
-        WHERE e.environment = $1 AND e.event < $2
-            AND NOT EXISTS (SELECT 1 FROM deliveries p
-                WHERE p.environment = e.environment AND p.event = e.event AND p.state = 'pending')",
-    ),
-    (
-        "deliveries",
-        "/* retention.size_of_deliveries */
-        SELECT COUNT(*), CAST(COALESCE(SUM(90), 0) AS bigint) FROM deliveries d
-        WHERE d.environment = $1 AND d.event < $2
-            AND NOT EXISTS (SELECT 1 FROM deliveries p
-                WHERE p.environment = d.environment AND p.event = d.event AND p.state = 'pending')",
-    ),
-    (
-        "attempts",
-        "/* retention.size_of_attempts */
-        SELECT COUNT(*), CAST(COALESCE(SUM(80 + COALESCE(length(a.error), 0)), 0) AS bigint) FROM attempts a
-        WHERE a.environment = $1 AND a.event < $2
-            AND NOT EXISTS (SELECT 1 FROM deliveries p
-                WHERE p.environment = a.environment AND p.event = a.event AND p.state = 'pending')",
-    ),
-];
 /// A review that was resolved less than an hour before a closing began stays: what resolved it may have committed only after
 /// the file showed it as pending.
 const UNDER_WAY_SECONDS: i64 = 60 * 60;
-/// Those of them that depend on when a review was resolved.
-const BY_RESOLUTION: [&str; 2] = ["decisions", "reviews"];
-
 const DECISIONS: &str = "/* retention.decisions */ SELECT decision FROM decisions
     WHERE environment = $1 AND decision > $2 AND decision < $3 ORDER BY decision LIMIT $4";
+/// Those to the reviews that are deleted next.
+const DELETE_ANSWERS: &str = "/* retention.delete_answers */ DELETE FROM answers
+    WHERE environment = $1 AND review IN (SELECT d.review FROM decisions d
+            JOIN openings p ON p.environment = d.environment AND p.agent = d.agent AND p.sequence >= d.sequence
+            JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+            WHERE d.environment = $1 AND d.decision > $2 AND d.decision <= $3 AND r.status <> 'pending'
+                AND (r.resolved_at IS NULL OR r.resolved_at < $4) AND (r.fresh IS NULL OR r.fresh < $5))";
 const DELETE_REVIEWS: &str = "/* retention.delete_reviews */ DELETE FROM reviews
     WHERE environment = $1 AND review IN (SELECT d.review FROM decisions d
             JOIN openings p ON p.environment = d.environment AND p.agent = d.agent AND p.sequence >= d.sequence
@@ -354,26 +316,6 @@ pub fn decisions_before(tx: &mut Tx<'_>, environment: i64, behind: DecisionId) -
     tx.one_row(DECISIONS_BEFORE, &[environment.into(), behind.to_bytes().into()])?.integer()
 }
 
-/// The rows of an environment that would be deleted if all before `behind` were closed at `now`: of each table how many,
-/// and about how many bytes.
-pub fn sizes(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    behind: DecisionId,
-    now: Timestamp,
-) -> Result<Vec<(&'static str, i64, i64)>, Fault> {
-    let mut all = Vec::with_capacity(SIZES.len());
-    for (table, sql) in SIZES {
-        let mut parameters: Vec<Value> = vec![environment.into(), behind.to_bytes().into()];
-        if BY_RESOLUTION.contains(table) {
-            parameters.push(settled(now));
-        }
-        let mut row = tx.one_row(sql, &parameters)?;
-        all.push((*table, row.integer()?, row.integer()?));
-    }
-    Ok(all)
-}
-
 /// The rows of a piece that were deleted, and where the piece ended.
 #[derive(Debug, Clone, Copy)]
 pub struct DeletedRows {
@@ -393,7 +335,11 @@ pub fn delete_decisions(
 ) -> Result<Option<DeletedRows>, Fault> {
     let Some((up_to, piece)) = piece(tx, DECISIONS, closing, place, limit)? else { return Ok(None) };
     let resolved: [Value; 2] = [settled(closing.began_at), closing.behind.to_bytes().into()];
-    let mut rows = tx.execute(DELETE_REVIEWS, &[&piece[..], &resolved[..]].concat())?;
+    let parameters = [&piece[..], &resolved[..]].concat();
+    let mut rows = 0;
+    for sql in [DELETE_ANSWERS, DELETE_REVIEWS] {
+        rows += tx.execute(sql, &parameters)?;
+    }
     if tx.backend() == Backend::Sqlite {
         tx.execute(DELETE_INDEX, &piece)?;
     }

@@ -274,6 +274,29 @@ const RULES: &[Rule] = &[
                     WHERE x.environment = d.environment AND x.agent = d.agent)) LIMIT $1",
     },
     Rule {
+        table: "reviews",
+        of: IdKind::Review,
+        other: IdKind::Itself,
+        found: "resolved by {}",
+        expected: "who resolved it where it was approved or denied, and only there; with a signed answer where that is a person, \
+                   and only there",
+        sql: "/* rules.review_resolved_by */ SELECT r.environment, r.review, r.resolved_by FROM reviews r
+            LEFT JOIN answers a ON a.environment = r.environment AND a.review = r.review
+            WHERE (r.status IN ('approved', 'denied')) = (r.resolved_by IS NULL)
+               OR (COALESCE(r.resolved_by, '') LIKE '{\"kind\":\"person\",%') = (a.answer IS NULL) LIMIT $1",
+    },
+    Rule {
+        table: "answers",
+        of: IdKind::Itself,
+        other: IdKind::Review,
+        found: "to review {}, by a person that it does not name",
+        expected: "an answer to a review, by the person who resolved it",
+        sql: "/* rules.answer_without_review */ SELECT a.environment, p.name, a.review FROM answers a
+            JOIN people p ON p.environment = a.environment AND p.person = a.person
+            LEFT JOIN reviews r ON r.environment = a.environment AND r.review = a.review
+            WHERE a.review IS NOT NULL AND r.resolved_by IS NULL LIMIT $1",
+    },
+    Rule {
         table: "usage",
         of: IdKind::Itself,
         other: IdKind::Itself,
