@@ -75,6 +75,7 @@ fn every_job_of_the_scheduler_has_its_test_here() {
         "resolve reviews that have expired",
         "keep for how long no answer is forgotten",
         "forget answers kept for retries",
+        "forget sessions, links and statements of people that are over",
         "delete exports that have expired",
         "delete files that no export owns",
         "end deliveries whose webhook is gone",
