@@ -46,6 +46,8 @@ impl Logged {
             return Self::decision(&field, blind).map(Some);
         }
         let Some(field) = whole.take("governing") else { return Ok(None) };
+        // What a person signed. The record has its hash.
+        whole.take("answer");
         let logged = Self::governing(&field, &mut whole)?;
         whole.finish()?;
         Ok(Some(logged))
