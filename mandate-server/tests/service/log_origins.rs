@@ -198,6 +198,9 @@ async fn each_log_lists_where_its_keys_are() {
     assert_eq!(listed(2), keys.collect::<String>());
     assert!(listed(2).lines().count() > 2);
     assert_eq!(check::findings(&world.database), []);
+    world.change("UPDATE logs SET key_entries = '1' || key_entries WHERE origin LIKE '%/sandbox/2'");
+    let found = check::found(&world.database);
+    assert!(found.len() == 1 && found[0].starts_with("logs: other places of keys"), "{found:?}");
 }
 
 /// No clock says what is new to the log.

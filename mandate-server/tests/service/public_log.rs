@@ -354,11 +354,6 @@ async fn what_a_logs_own_row_says_is_checked() {
             "logs: an index of 65536 entries",
         ),
         (
-            "UPDATE logs SET key_entries = '1' || key_entries WHERE kind = 'sandbox'",
-            "UPDATE logs SET key_entries = substr(key_entries, 2) WHERE kind = 'sandbox'",
-            "logs: other places of keys",
-        ),
-        (
             "UPDATE logs SET sealed = (SELECT sealed FROM log_secret) WHERE kind = 'sandbox'",
             "UPDATE logs SET indexed = 0",
             "logs: ",
