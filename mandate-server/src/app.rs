@@ -1,4 +1,4 @@
-//! Starts a server from its configuration, with a store and three listeners, and stops it again.
+//! Starts a server from its configuration, with a store and its listeners, and stops it again.
 
 mod listeners;
 mod parts;
@@ -36,6 +36,8 @@ pub struct Running {
     pub public: SocketAddr,
     /// Where the ops listener listens.
     pub ops: SocketAddr,
+    /// Where the console listens, if this server has one.
+    pub console: Option<SocketAddr>,
     /// The addresses under which clients know them.
     pub urls: Urls,
     store: Store,
@@ -57,6 +59,8 @@ pub struct Urls {
     pub verdicts: String,
     /// Where the contract is published.
     pub docs: String,
+    /// The console's origin as people see it, if there is a console on this or on another server.
+    pub console: Option<String>,
     /// Liveness and readiness.
     pub ops: String,
 }
@@ -68,7 +72,7 @@ impl fmt::Debug for Running {
 }
 
 impl App {
-    /// Starts a server: when this returns, all three listeners answer.
+    /// Starts a server: when this returns, all listeners answer.
     ///
     /// # Errors
     /// An address cannot be listened on, or the database cannot be brought up to date and opened.
@@ -90,8 +94,10 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let (api, public) = (parts.api(&urls, &descriptors)?, parts.public(&urls)?);
+        let console =
+            sockets.console.map(|socket| Ok::<_, Fault>((socket, Parts::console(&urls)?))).transpose()?;
         let ops = parts.ops(draining.subscribe());
-        parts.work(&traces, &descriptors, &mut serving)?;
+        parts.work(&traces, &urls, &descriptors, &mut serving)?;
         let Parts { clock, metrics, ids, store, .. } = parts;
         let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
@@ -100,11 +106,15 @@ impl App {
         let api = serving.listen(sockets.api, |at| listeners.listener(Name::Api, at, api, tls.api));
         let public =
             serving.listen(sockets.public, |at| listeners.listener(Name::Public, at, public, tls.public));
+        let console = console.map(|(socket, router)| {
+            serving.listen(socket, |at| listeners.listener(Name::Console, at, router, tls.console))
+        });
         let ops = observing.listen(sockets.ops, |at| listeners.listener(Name::Ops, at, ops, None));
         Ok(Running {
             api,
             public,
             ops,
+            console,
             urls,
             store,
             traces,

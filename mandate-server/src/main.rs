@@ -132,6 +132,9 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
         };
         let urls = &running.urls;
         info!(api = %running.api, public = %running.public, ops = %running.ops, "listening");
+        if let (Some(console), Some(console_url)) = (running.console, &urls.console) {
+            info!(%console, console_url, "the console is open");
+        }
         info!(base_url = urls.base, verdicts_url = urls.verdicts, docs_url = urls.docs, "serving");
         loop {
             tokio::select! {

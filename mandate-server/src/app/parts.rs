@@ -13,8 +13,8 @@ use crate::config::{Config, Descriptors, Settings};
 use crate::error::Fault;
 use crate::http::openapi::Hosts;
 use crate::http::{
-    Api, Downloads, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, UnreadAnswers,
-    api_router, ops_router, public_router,
+    Api, Console, Downloads, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, UnreadAnswers,
+    api_router, console_router, ops_router, public_router,
 };
 use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
@@ -163,6 +163,12 @@ impl Parts {
         public_router(public, Hosts { base: &urls.base, verdicts: &urls.verdicts })
     }
 
+    /// The router of the console.
+    pub(super) fn console(urls: &Urls) -> Result<Router, Fault> {
+        let origin = urls.console.clone().ok_or_else(|| Fault::new("a console without an address"))?;
+        console_router(&Arc::new(Console { origin }))
+    }
+
     /// The router of the ops listener.
     pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Router {
         let (clock, metrics, keyring) = (Arc::clone(&self.clock), self.metrics.clone(), self.keyring.clone());
@@ -175,6 +181,7 @@ impl Parts {
     pub(super) fn work(
         &mut self,
         traces: &Traces,
+        urls: &Urls,
         descriptors: &Descriptors,
         tasks: &mut Tasks,
     ) -> Result<(), Fault> {
@@ -191,6 +198,7 @@ impl Parts {
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
         let deliverer = deliverer.traced(traces.clone()).at_most(descriptors.deliveries);
+        let deliverer = deliverer.linking_to(urls.console.as_deref());
         tasks.spawn(|stopping| deliverer.run(stopping));
         let (settlement, moments) = (Arc::clone(&self.settlement), Arc::clone(&self.moments));
         tasks.spawn(|stopping| settle::run(store.clone(), settlement, moments, metrics.clone(), stopping));

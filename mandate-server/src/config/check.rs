@@ -6,7 +6,7 @@ use hyper::Uri;
 use hyper::http::uri::Scheme;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
-use url::Url;
+use url::{Host, Url};
 
 use super::{LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, VERSION_PATH};
 use crate::model::database::{POSTGRES, SQLITE};
@@ -69,6 +69,20 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
         )
     };
     if is_site(text) { with_port(text) } else { Err(problem()) }
+}
+
+/// The console's origin. A passkey is bound to the name in it, and there are none for the address of a host.
+pub(super) fn console_url(text: &str) -> Result<String, String> {
+    let url = site_url(text).ok().and_then(|text| Url::parse(&text).ok());
+    let is_named = url.as_ref().is_some_and(|url| matches!(url.host(), Some(Host::Domain(_))));
+    match url.filter(|_| is_named).map(|url| url.origin().ascii_serialization()) {
+        Some(origin) if origin == text => Ok(origin),
+        _ => Err(format!(
+            "must be the origin of a site, https with the name of its host and nothing behind it, such as \
+             https://console.example.com, or http://localhost:8083; got {}",
+            repeated(text)
+        )),
+    }
 }
 
 /// The issuer of all tokens. Clients compare it character for character, and many normalise the one that they expect: so

@@ -9,6 +9,8 @@ const KEPT: u64 = 1024;
 const MAX_CONNECTIONS: u64 = 16_384;
 /// How many the ops listener holds at most, of those kept.
 const MAX_OPS_CONNECTIONS: u64 = 64;
+/// How many connections the console holds at most. A page that waits for news has one.
+const MAX_CONSOLE_CONNECTIONS: u64 = 1024;
 /// How many attempts to deliver may be under way, of those kept. An attempt has a connection, or looks a name up.
 const MAX_DELIVERIES: u64 = 384;
 /// How many connections to receivers may be idle between two attempts, of those kept.
@@ -32,6 +34,8 @@ pub struct Descriptors {
     pub public: usize,
     /// How many connections the ops listener holds at a time.
     pub ops: usize,
+    /// How many connections the console holds at a time.
+    pub console: usize,
     /// How many attempts to deliver an event are made at a time.
     pub deliveries: usize,
     /// How many connections are kept between attempts to deliver.
@@ -69,8 +73,9 @@ impl Descriptors {
             open_files,
             kept,
             api: at_most(left - left / 4, MAX_CONNECTIONS),
-            public: at_most(left / 4, MAX_CONNECTIONS),
+            public: at_most(left / 4 - left / 16, MAX_CONNECTIONS),
             ops: at_most(kept / 16, MAX_OPS_CONNECTIONS),
+            console: at_most(left / 16, MAX_CONSOLE_CONNECTIONS),
             deliveries: at_most(kept * 3 / 8, MAX_DELIVERIES),
             idle: at_most(kept / 8, MAX_IDLE),
             downloads: at_most(kept / 16, MAX_DOWNLOADS),
@@ -78,13 +83,14 @@ impl Descriptors {
     }
 
     /// What is derived, by name.
-    pub(super) fn derived(self) -> [(&'static str, u64); 7] {
+    pub(super) fn derived(self) -> [(&'static str, u64); 8] {
         let number = |connections: usize| u64::try_from(connections).unwrap_or(u64::MAX);
         [
             ("kept_files", self.kept),
             ("api_connections", number(self.api)),
             ("public_connections", number(self.public)),
             ("ops_connections", number(self.ops)),
+            ("console_connections", number(self.console)),
             ("deliveries", number(self.deliveries)),
             ("idle_deliveries", number(self.idle)),
             ("downloads", number(self.downloads)),
@@ -112,16 +118,19 @@ mod tests {
             let derived = Descriptors::of(Some(open_files));
             let open_files = usize::try_from(open_files).unwrap();
             let kept = usize::try_from(derived.kept).unwrap();
-            assert!(derived.api + derived.public <= (open_files - kept).max(2), "{derived:?}");
+            assert!(
+                derived.api + derived.public + derived.console <= (open_files - kept).max(3),
+                "{derived:?}"
+            );
             let given = derived.ops + derived.deliveries + derived.idle + derived.downloads;
             assert!(given <= (kept - kept * 3 / 8).max(4), "{derived:?}");
             assert!(open_files < 1024 || given + REST <= kept, "{derived:?}");
         }
         let plenty = Descriptors::of(None);
-        assert_eq!((plenty.api, plenty.public, plenty.kept), (16_384, 16_384, 1024));
+        assert_eq!((plenty.api, plenty.public, plenty.console, plenty.kept), (16_384, 16_384, 1024, 1024));
         assert_eq!((plenty.ops, plenty.deliveries, plenty.idle, plenty.downloads), (64, 384, 128, 64));
         let default = Descriptors::of(Some(1024));
-        assert_eq!((default.api, default.public, default.kept), (384, 128, 512));
+        assert_eq!((default.api, default.public, default.console, default.kept), (384, 96, 32, 512));
         assert_eq!((default.ops, default.deliveries, default.idle, default.downloads), (32, 192, 64, 32));
     }
 }

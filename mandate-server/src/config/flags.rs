@@ -48,6 +48,11 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_address: Option<String>,
 
+    /// The address of the console's listener, for people [env: MANDATE_CONSOLE_ADDRESS] [default: no console]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_address: Option<String>,
+
     /// The API's address as clients see it; ends in /v1 [env: MANDATE_BASE_URL] [default: from the listener]
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +68,12 @@ pub struct ServerFlags {
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub docs_url: Option<String>,
+
+    /// The console's origin as people see it, which passkeys are bound to [env: MANDATE_CONSOLE_URL] [default: from the
+    /// listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_url: Option<String>,
 
     /// Use TLS with this certificate chain, in PEM [env: MANDATE_TLS_CERTIFICATE]
     #[arg(long, value_name = "FILE")]
@@ -83,6 +94,16 @@ pub struct ServerFlags {
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_tls_key: Option<PathBuf>,
+
+    /// Another certificate for the console's listener [env: MANDATE_CONSOLE_TLS_CERTIFICATE] [default: the API's]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_tls_certificate: Option<PathBuf>,
+
+    /// That certificate's private key [env: MANDATE_CONSOLE_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_tls_key: Option<PathBuf>,
 
     /// How long the server still accepts requests after it has reported that it is not ready, before it stops, so that load
     /// balancers notice [env: MANDATE_DRAIN_DELAY_SECONDS] [default: 0]

@@ -12,11 +12,14 @@ impl fmt::Debug for Settings {
             api_address,
             public_address,
             ops_address,
+            console_address,
             base_url,
             verdicts_url,
             docs_url,
+            console_url,
             tls,
             public_tls,
+            console_tls,
             behind_proxy,
             drain_delay_seconds,
             review_expiry_seconds,
@@ -36,11 +39,14 @@ impl fmt::Debug for Settings {
             .field("api_address", api_address)
             .field("public_address", public_address)
             .field("ops_address", ops_address)
+            .field("console_address", console_address)
             .field("base_url", base_url)
             .field("verdicts_url", verdicts_url)
             .field("docs_url", docs_url)
+            .field("console_url", console_url)
             .field("tls", tls)
             .field("public_tls", public_tls)
+            .field("console_tls", console_tls)
             .field("behind_proxy", behind_proxy)
             .field("drain_delay_seconds", drain_delay_seconds)
             .field("review_expiry_seconds", review_expiry_seconds)

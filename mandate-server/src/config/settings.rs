@@ -42,16 +42,22 @@ pub struct Settings {
     pub public_address: SocketAddr,
     /// Where the ops listener listens.
     pub ops_address: SocketAddr,
+    /// Where the console listens. Absent: there is none on this server.
+    pub console_address: Option<SocketAddr>,
     /// The API's address as clients see it. Absent: the listener's.
     pub base_url: Option<String>,
     /// The issuer of tokens. Absent: the public listener's address.
     pub verdicts_url: Option<String>,
     /// Where the contract is published. Absent: the public listener's address.
     pub docs_url: Option<String>,
+    /// The console's origin as people see it. Absent: of the console's listener, if it is on this machine.
+    pub console_url: Option<String>,
     /// The TLS certificate of the API's listener. Absent: plain HTTP.
     pub tls: Option<TlsFiles>,
     /// The TLS certificate of the public listener. Absent: the API's.
     pub public_tls: Option<TlsFiles>,
+    /// The TLS certificate of the console's listener. Absent: the API's.
+    pub console_tls: Option<TlsFiles>,
     /// Whether all connections come from a proxy that uses TLS.
     pub behind_proxy: bool,
     /// How long requests are still accepted after the server has reported that it is not ready, in seconds.
@@ -88,11 +94,14 @@ impl Default for Settings {
             api_address: loopback(8080),
             public_address: loopback(8081),
             ops_address: loopback(9090),
+            console_address: None,
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            console_url: None,
             tls: None,
             public_tls: None,
+            console_tls: None,
             behind_proxy: false,
             drain_delay_seconds: 0,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,

@@ -267,6 +267,43 @@ fn urls() {
 }
 
 #[test]
+fn a_console_is_at_an_origin_with_a_name() {
+    for text in ["https://console.example.com", "https://console.example.com:8443", "http://localhost:8083"] {
+        assert_eq!(console_url(text).as_deref(), Ok(text));
+    }
+    for text in [
+        "https://console.example.com/",
+        "https://console.example.com/x",
+        "https://Console.example.com",
+        "https://console.example.com:443",
+        "http://console.example.com",
+        "https://127.0.0.1",
+        "http://127.0.0.1:8083",
+        "https://[::1]:8083",
+        "console.example.com",
+    ] {
+        let refused = console_url(text).unwrap_err();
+        assert!(refused.contains("must be the origin of a site") && refused.contains(text), "{refused}");
+    }
+}
+
+#[test]
+fn a_console_is_there_only_if_it_is_named() {
+    let unnamed = Settings::default();
+    assert_eq!((unnamed.console_address, unnamed.console_url), (None, None));
+    let beyond = "tls_certificate = \"a.pem\"\ntls_key = \"a.key\"\nconsole_address = \"0.0.0.0:8083\"\n";
+    let refused = refused(beyond, &[], &Flags::default());
+    assert!(refused.starts_with("console_url (default): is needed: clients cannot tell it"), "{refused}");
+    Jail::expect_with(|jail| {
+        jail.create_file("server.toml", &format!("{beyond}console_url = \"https://c.example\""))?;
+        let flags = Flags { config: Some("server.toml".into()), ..Flags::default() };
+        let named = Settings::load(&flags).unwrap();
+        assert!(named.console_tls.is_some() && named.console_tls == named.tls);
+        Ok(())
+    });
+}
+
+#[test]
 fn the_issuer_is_written_in_its_normal_form() {
     for (text, normal) in [
         ("https://Verdicts.Example.com", "https://verdicts.example.com"),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::check::{
-    address, base_url, database, drain_delay, issuer_url, log_format, log_level, network, review_expiry,
-    rotation_days, site_url,
+    address, base_url, console_url, database, drain_delay, issuer_url, log_format, log_level, network,
+    review_expiry, rotation_days, site_url,
 };
 use super::joint::{collector, pair, settlement};
 use super::settings::{DEFAULT_SAMPLING_RATIO, MAX_UNDER_WAY};
@@ -20,13 +20,17 @@ pub(super) struct Written {
     api_address: String,
     public_address: String,
     ops_address: String,
+    console_address: Option<String>,
     base_url: Option<String>,
     verdicts_url: Option<String>,
     docs_url: Option<String>,
+    console_url: Option<String>,
     tls_certificate: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     public_tls_certificate: Option<PathBuf>,
     public_tls_key: Option<PathBuf>,
+    console_tls_certificate: Option<PathBuf>,
+    console_tls_key: Option<PathBuf>,
     drain_delay_seconds: u64,
     review_expiry_seconds: i64,
     webhook_networks: List,
@@ -65,13 +69,17 @@ pub(super) const NAMES: &[&str] = &[
     "api_address",
     "public_address",
     "ops_address",
+    "console_address",
     "base_url",
     "verdicts_url",
     "docs_url",
+    "console_url",
     "tls_certificate",
     "tls_key",
     "public_tls_certificate",
     "public_tls_key",
+    "console_tls_certificate",
+    "console_tls_key",
     "drain_delay_seconds",
     "review_expiry_seconds",
     "webhook_networks",
@@ -94,6 +102,9 @@ impl Written {
         let public = ["public_tls_certificate", "public_tls_key"];
         let public = pair(public, self.public_tls_certificate, self.public_tls_key, origins)?;
         let public_tls = public.or_else(|| tls.clone());
+        let console = ["console_tls_certificate", "console_tls_key"];
+        let console = pair(console, self.console_tls_certificate, self.console_tls_key, origins)?;
+        let console_tls = console.or_else(|| tls.clone());
         let listen =
             |name, text: &str, tls: bool| origins.check(name, text, |text| address(text, proxied || tls));
         let url = |name, text: Option<String>, check: fn(&str) -> Result<String, String>| {
@@ -104,11 +115,17 @@ impl Written {
             api_address: listen("api_address", &self.api_address, tls.is_some())?,
             public_address: listen("public_address", &self.public_address, public_tls.is_some())?,
             ops_address: listen("ops_address", &self.ops_address, false)?,
+            console_address: self
+                .console_address
+                .map(|text| listen("console_address", &text, console_tls.is_some()))
+                .transpose()?,
             base_url: url("base_url", self.base_url, base_url)?,
             verdicts_url: url("verdicts_url", self.verdicts_url, issuer_url)?,
             docs_url: url("docs_url", self.docs_url, site_url)?,
+            console_url: url("console_url", self.console_url, console_url)?,
             tls,
             public_tls,
+            console_tls,
             behind_proxy: proxied,
             drain_delay_seconds: origins.check(
                 "drain_delay_seconds",
@@ -140,17 +157,26 @@ impl Written {
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
+        settings.must_be_known(origins)?;
+        Ok(settings)
+    }
+}
+
+impl Settings {
+    /// Refuses a listener that others reach, and whose URL is not given.
+    fn must_be_known(&self, origins: &Origins<'_>) -> Result<(), ConfigRefused> {
         for (name, url, address) in [
-            ("base_url", &settings.base_url, settings.api_address),
-            ("verdicts_url", &settings.verdicts_url, settings.public_address),
+            ("base_url", &self.base_url, Some(self.api_address)),
+            ("verdicts_url", &self.verdicts_url, Some(self.public_address)),
+            ("console_url", &self.console_url, self.console_address),
         ] {
-            if url.is_none() && !address.ip().is_loopback() {
+            if let Some(address) = address.filter(|address| url.is_none() && !address.ip().is_loopback()) {
                 let problem =
                     format!("is needed: clients cannot tell it from the listener's address, {address}");
                 return Err(origins.refused(name, problem));
             }
         }
-        Ok(settings)
+        Ok(())
     }
 }
 
@@ -161,13 +187,17 @@ impl From<Settings> for Written {
             api_address: settings.api_address.to_string(),
             public_address: settings.public_address.to_string(),
             ops_address: settings.ops_address.to_string(),
+            console_address: None,
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            console_url: None,
             tls_certificate: None,
             tls_key: None,
             public_tls_certificate: None,
             public_tls_key: None,
+            console_tls_certificate: None,
+            console_tls_key: None,
             drain_delay_seconds: settings.drain_delay_seconds,
             review_expiry_seconds: settings.review_expiry_seconds,
             webhook_networks: List::Array(Vec::new()),

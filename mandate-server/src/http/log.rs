@@ -163,7 +163,7 @@ async fn route(site: &Site, mut request: Request<RequestBody<Incoming>>, log: Ar
 fn begin_span<B>(site: &Site, request: &Request<B>) -> Option<Span> {
     let joins = match site.name {
         Listener::Api => true,
-        Listener::Public => false,
+        Listener::Public | Listener::Console => false,
         Listener::Ops => return None,
     };
     site.traces.request(request.method(), request.headers(), joins)

@@ -1,4 +1,4 @@
-//! HTTP: three listeners, each an axum router, served over connections with limits of their own.
+//! HTTP: the listeners, each an axum router, served over connections with limits of their own.
 //!
 //! Read [`router`] first: the API as one table. A request passes `serve` (the connection), `log` (its id, and its
 //! line in the log), `gate` (key, class, rate), `extract` (body and parameters), the handler in the file of its
@@ -8,6 +8,7 @@ mod accept;
 pub mod agents;
 pub mod authorizations;
 mod body;
+mod console;
 mod cors;
 pub mod decisions;
 mod document;
@@ -56,6 +57,7 @@ use crate::worker::export::Exports;
 
 pub use respond::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
+pub(crate) use console::{Console, router as console_router};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use limit::downloads::Downloads;
 pub(crate) use limit::rate::{Rates, Shared};

@@ -28,7 +28,7 @@ macro_rules! closed {
 }
 
 closed! {
-    /// The three listeners.
+    /// The listeners.
     pub enum Listener {
         /// The API.
         Api = "api",
@@ -36,6 +36,8 @@ closed! {
         Public = "public",
         /// Liveness, readiness and metrics.
         Ops = "ops",
+        /// The console, for people.
+        Console = "console",
     }
 }
 

@@ -16,7 +16,7 @@ use crate::store::tx::Tx;
 
 pub use crate::store::sql::decisions::Filter;
 pub use crate::store::sql::exports::Format;
-pub use write::{Build, Written, write};
+pub use write::{Build, Written, csv_rows, write};
 
 /// How long an export is kept, in seconds: 7 days.
 pub const KEPT_SECONDS: i64 = 7 * 24 * 60 * 60;

@@ -6,6 +6,7 @@ pub mod actors;
 pub mod agents;
 pub mod audit;
 pub mod check;
+pub mod console;
 pub mod decide;
 pub mod decisions;
 pub mod deliveries;

@@ -227,7 +227,9 @@ pub fn message(
     let waiting: Waiting = serde_json::from_str(event.data.get())
         .map_err(|e| Fault::corrupt(format!("database: the event {} is no waiting review: {e}", event.id)))?;
     let text = text(notice, &waiting, now);
-    let link = console.map(|console| format!("{console}/reviews/{}", waiting.review.id));
+    let link = console.map(|console| {
+        format!("{console}/{}/{}/reviews/{}", notice.kind, notice.organization, waiting.review.id)
+    });
     let body = match notice.format {
         NoticeFormat::Slack => slack(&text, link.as_deref()),
         NoticeFormat::Teams => teams(&text, link.as_deref()),

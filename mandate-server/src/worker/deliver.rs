@@ -99,6 +99,13 @@ impl Deliverer {
         self
     }
 
+    /// The same, whose notices link to the console of this origin.
+    #[must_use]
+    pub(crate) fn linking_to(mut self, console: Option<&str>) -> Self {
+        self.context.console = console.map(Arc::from);
+        self
+    }
+
     /// Delivers until `stop` changes. Then ends running attempts within a time limit.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = interval(LOOK);

@@ -16,6 +16,11 @@ const NAMED_BYTES: usize = 8;
 /// The style of all pages.
 pub(in crate::http) static STYLE: LazyLock<Asset> =
     LazyLock::new(|| Asset::embedded("css", include_bytes!("../../../templates/pages.css")));
+/// The console's own style and script.
+pub(in crate::http) static CONSOLE_STYLE: LazyLock<Asset> =
+    LazyLock::new(|| Asset::embedded("css", include_bytes!("../../../templates/console.css")));
+pub(in crate::http) static CONSOLE_SCRIPT: LazyLock<Asset> =
+    LazyLock::new(|| Asset::embedded("js", include_bytes!("../../../templates/console.js")));
 /// The core, as WebAssembly.
 pub(super) static CORE: LazyLock<Asset> =
     LazyLock::new(|| Asset::embedded("wasm", include_bytes!("../../../templates/built/core.wasm")));

@@ -253,18 +253,46 @@ fn csv(
     go_on: &dyn Fn() -> bool,
 ) -> Result<i64, Fault> {
     let unwritable = |e: csv::Error| unwritable(&e.into());
-    let mut table = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(out);
+    let mut table = table(out);
     table.write_record(COLUMNS).map_err(unwritable)?;
     let rows = walk(tx, build.export, go_on, |_, whole| {
-        table.write_record(cells(whole, build)?.map(harmless)).map_err(unwritable)
+        let cells = cells(whole, &build.export.policy_version, build.now)?;
+        table.write_record(cells.map(harmless)).map_err(unwritable)
     })?;
     table.flush().map_err(|e| self::unwritable(&e))?;
     Ok(rows)
 }
 
-fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fault> {
+fn table<W: Write>(out: W) -> csv::Writer<W> {
+    csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(out)
+}
+
+/// Decisions as rows of the CSV of an export, and before them the names of the columns.
+///
+/// # Errors
+/// A stored value is not valid.
+pub fn csv_rows(
+    decisions: &[Whole],
+    policy_version: &PolicyVersion,
+    (has_header, now): (bool, Timestamp),
+) -> Result<Vec<u8>, Fault> {
+    let unwritable = |e: csv::Error| unwritable(&e.into());
+    let mut table = table(Vec::new());
+    if has_header {
+        table.write_record(COLUMNS).map_err(unwritable)?;
+    }
+    for whole in decisions {
+        table.write_record(cells(whole, policy_version, now)?.map(harmless)).map_err(unwritable)?;
+    }
+    table.into_inner().map_err(|e| self::unwritable(e.error()))
+}
+
+fn cells(
+    whole: &Whole,
+    policy_version: &PolicyVersion,
+    now: Timestamp,
+) -> Result<[String; COLUMNS.len()], Fault> {
     let d = &whole.decision;
-    let policy_version = &build.export.policy_version;
     let review = whole.review.as_ref();
     let optional = |value: Option<&dyn ToString>| value.map(ToString::to_string).unwrap_or_default();
     Ok([
@@ -287,9 +315,7 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
         d.basis.recent_requests.to_string(),
         optional(d.supersedes.as_ref().map(|id| id as _)),
         optional(d.review.as_ref().map(|id| id as _)),
-        optional(
-            review.map(|review| review.status.at(review.expires_at, build.now)).as_ref().map(|s| s as _),
-        ),
+        optional(review.map(|review| review.status.at(review.expires_at, now)).as_ref().map(|s| s as _)),
         d.nonce.to_string(),
         decisions::token(whole, policy_version)?,
     ])

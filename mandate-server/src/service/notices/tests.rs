@@ -55,13 +55,13 @@ fn a_message_links_to_the_console_and_answers_nothing() {
     let console = Some("https://console.example");
     let slack = told(NoticeFormat::Slack, false, console, "2026-01-01T23:00:00.000Z");
     let text = "A review waits for user:cfo: rev_1 (LIVE, acme). 60 min left.\n\
-                <https://console.example/reviews/rev_1|Open the review>";
+                <https://console.example/production/acme/reviews/rev_1|Open the review>";
     assert_eq!(slack, json!({ "text": text }));
     let teams = told(NoticeFormat::Teams, true, console, "2026-01-03T00:00:00.000Z");
     let card = &teams["attachments"][0]["content"];
     let run = "A review waits for user:cfo: rev_1 (LIVE, acme). Its time is over. 40.25 USD from agt_a to vendor:x<y>&z, c.";
     assert_eq!(card["body"][0]["inlines"][0], json!({"type": "TextRun", "text": run}));
-    let open = json!({"type": "Action.OpenUrl", "title": "Open the review", "url": "https://console.example/reviews/rev_1"});
+    let open = json!({"type": "Action.OpenUrl", "title": "Open the review", "url": "https://console.example/production/acme/reviews/rev_1"});
     assert_eq!(card["actions"], json!([open]));
     let without = told(NoticeFormat::Teams, false, None, "2026-01-01T00:00:00.000Z");
     assert_eq!(without["attachments"][0]["content"]["actions"], json!([]));

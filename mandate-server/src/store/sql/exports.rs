@@ -25,6 +25,11 @@ const FIND: &str = "/* exports.find */
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.environment = $1 AND e.export = $2";
+const OF_ENVIRONMENT: &str = "/* exports.of_environment */
+    SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+        e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
+    FROM exports e JOIN environments n ON n.environment = e.environment
+    WHERE e.environment = $1 AND e.expires_at > $2 ORDER BY e.expires_at DESC, e.export DESC";
 const PENDING: &str = "/* exports.pending */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
@@ -154,6 +159,11 @@ pub fn count(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<i64, F
 /// One export.
 pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Export>, Fault> {
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
+}
+
+/// The exports of an environment that are kept at `now`, newest first.
+pub fn of_environment(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<Vec<Export>, Fault> {
+    tx.query(OF_ENVIRONMENT, &[environment.into(), now.millis().into()])?.into_iter().map(read).collect()
 }
 
 /// The oldest exports that are to be built, and that no other server is building. Those of a period end at `latest` or

@@ -1,11 +1,15 @@
 //! Reviews.
 
-use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{
+    AgentId, Amount, Category, Currency, DecisionId, PolicyVersion, Principal, Recipient, ReviewId,
+    ReviewStatus, Timestamp,
+};
+use serde::{Serialize, Serializer};
 
 use super::checksums::REVIEWS;
 use crate::error::Fault;
 use crate::model::people::Actor;
-use crate::model::records::ReviewRecord;
+use crate::model::records::{Mode, ReviewRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* reviews.insert */
@@ -22,6 +26,12 @@ const FIND_DECISION: &str = "/* reviews.find_decision */
 const RESOLVE: &str = "/* reviews.resolve */
     UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5, resolved_by = $6,
         checksum = $7 WHERE environment = $8 AND review = $9 AND status = 'pending'";
+const WAITING: &str = "/* reviews.waiting */
+    SELECT r.review, r.decision, r.waits_for, r.expires_at, d.agent, d.amount, d.currency, d.recipient, d.category,
+        d.decided_at, d.mode
+    FROM reviews r JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
+    WHERE r.status = 'pending' AND r.environment = $1 AND r.expires_at > $2
+    ORDER BY r.expires_at, r.review LIMIT $3";
 const NEXT_END: &str = "/* reviews.next_end */
     SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
 const ENDED: &str = "/* reviews.ended */
@@ -46,6 +56,60 @@ pub struct Ended {
     pub review: ReviewId,
     /// The decision that waits for it.
     pub decision: DecisionId,
+}
+
+/// A review that waits, with what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The review's id.
+    pub review: ReviewId,
+    /// The decision that waits for it.
+    pub decision: DecisionId,
+    /// Whom it waits for.
+    pub waits_for: Principal,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// The agent that asked.
+    pub agent: AgentId,
+    /// How much.
+    #[serde(serialize_with = "as_text")]
+    pub amount: Amount,
+    /// In which currency.
+    pub currency: Currency,
+    /// For whom.
+    pub recipient: Recipient,
+    /// What for.
+    pub category: Category,
+    /// When.
+    pub asked_at: Timestamp,
+    /// The mode in which it was asked.
+    pub mode: Mode,
+}
+
+/// A reader that is no exact one must not round an amount.
+fn as_text<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(amount)
+}
+
+/// At most `limit` reviews of an environment that wait at `now`, the one that expires first at the top.
+pub fn waiting(tx: &mut Tx<'_>, environment: i64, now: Timestamp, limit: i64) -> Result<Vec<Waiting>, Fault> {
+    let rows = tx.query(WAITING, &[environment.into(), now.millis().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        Ok(Waiting {
+            review: ReviewId::from_bytes(row.bytes()?),
+            decision: DecisionId::from_bytes(row.bytes()?),
+            waits_for: Principal::parse(&row.text()?)?,
+            expires_at: Timestamp::from_millis(row.integer()?),
+            agent: AgentId::parse(&row.text()?)?,
+            amount: Amount::parse(&row.text()?)?,
+            currency: Currency::parse(&row.text()?)?,
+            recipient: Recipient::parse(&row.text()?)?,
+            category: Category::parse(&row.text()?)?,
+            asked_at: Timestamp::from_millis(row.integer()?),
+            mode: Mode::parse(&row.text()?)?,
+        })
+    })
+    .collect()
 }
 
 /// Writes a review.

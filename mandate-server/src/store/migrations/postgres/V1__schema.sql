@@ -193,6 +193,7 @@ CREATE TABLE reviews (
     PRIMARY KEY (environment, review)
 );
 CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';
+CREATE INDEX reviews_pending_of_environment ON reviews (environment, expires_at) WHERE status = 'pending';
 
 -- The metering, and the month's spending that limits are held against. `agents.metered` may be newer than a row.
 CREATE TABLE usage (

@@ -184,6 +184,7 @@ CREATE TABLE reviews (
     PRIMARY KEY (environment, review)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';
+CREATE INDEX reviews_pending_of_environment ON reviews (environment, expires_at) WHERE status = 'pending';
 
 -- The metering, and the month's spending that limits are held against. What it lacks of an agent comes behind `agents.last_decision`.
 CREATE TABLE usage (
