@@ -94,8 +94,10 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let (api, public) = (parts.api(&urls, &descriptors)?, parts.public(&urls)?);
-        let console =
-            sockets.console.map(|socket| Ok::<_, Fault>((socket, Parts::console(&urls)?))).transpose()?;
+        let console = match sockets.console {
+            Some(socket) => Some((socket, parts.console(&urls, serving.stopping())?)),
+            None => None,
+        };
         let ops = parts.ops(draining.subscribe());
         parts.work(&traces, &urls, &descriptors, &mut serving)?;
         let Parts { clock, metrics, ids, store, .. } = parts;

@@ -1,6 +1,7 @@
 //! `dev`: the whole service on this machine, set up, demonstrated and served by one command.
 
 mod client;
+mod person;
 mod play;
 mod state;
 
@@ -23,10 +24,10 @@ use client::Client;
 use play::Scene;
 use state::Data;
 
-/// The port of the API; the two others follow it.
+/// The port of the API; the others follow it.
 const DEFAULT_PORT: u16 = 8080;
-/// The last port that leaves room for the two others.
-const LAST_PORT: u16 = u16::MAX - 2;
+/// The last port that leaves room for the others.
+const LAST_PORT: u16 = u16::MAX - 3;
 /// The name of the demonstration organization.
 const ORGANIZATION: &str = "demo";
 
@@ -41,7 +42,7 @@ pub struct Options {
     #[arg(long)]
     fresh: bool,
 
-    /// The API's port; the public listener takes the next one, ops the one after. 0 takes three free ones
+    /// The API's port; the public listener, ops and the console take the next ones. 0 takes free ones
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(..=i64::from(LAST_PORT)))]
     port: u16,
 
@@ -57,6 +58,8 @@ struct Ready<'a> {
     verdicts_url: &'a str,
     docs_url: &'a str,
     ops_url: &'a str,
+    console_url: &'a str,
+    console_link: &'a str,
     organization_key: &'a str,
     live_organization_key: &'a str,
     database: &'a str,
@@ -93,12 +96,16 @@ pub async fn run(options: Options) -> Result<(), Fault> {
 
 async fn show(options: &Options, data: Data, running: &Running, clock: &dyn Clock) -> Result<(), Fault> {
     let mut out = anstream::stdout();
+    let console_url = running.urls.console.as_deref().unwrap_or_default();
+    let console_link = person::invite(&data.database(), &AgentName::parse(ORGANIZATION)?, console_url)?;
     if options.json {
         let line = serde_json::to_string(&Ready {
             base_url: &running.urls.base,
             verdicts_url: &running.urls.verdicts,
             docs_url: &running.urls.docs,
             ops_url: &running.urls.ops,
+            console_url,
+            console_link: &console_link,
             organization_key: &data.keys.organization_key,
             live_organization_key: &data.keys.live_organization_key,
             database: &data.database(),
@@ -107,7 +114,7 @@ async fn show(options: &Options, data: Data, running: &Running, clock: &dyn Cloc
         return writeln!(out, "{line}").and_then(|()| out.flush()).map_err(unprintable);
     }
     let client = Client::new(running.urls.clone())?;
-    Scene { out: &mut out, client, data, clock }.play().await
+    Scene { out: &mut out, client, data, clock, console_link }.play().await
 }
 
 /// Makes the demonstration organization, unless it is there.
@@ -132,6 +139,7 @@ fn listening(port: u16) -> Settings {
         api_address: address(0),
         public_address: address(1),
         ops_address: address(2),
+        console_address: Some(address(3)),
         loopback_webhooks: true,
         ..Settings::default()
     }

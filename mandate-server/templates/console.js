@@ -108,7 +108,7 @@ on('enrol', async (form) => {
     authenticatorData: text(key.response.getAuthenticatorData()),
     clientDataJSON: text(key.response.clientDataJSON),
   };
-  await post('enrol/passkey', { secret, label: form.elements.label.value, registration });
+  await post('enrol/passkey', { secret, challenge, label: form.elements.label.value, registration });
   location.replace(`${base}/`);
 });
 

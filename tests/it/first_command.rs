@@ -84,7 +84,7 @@ fn the_job_is_played_once_and_can_be_gone_on_with() {
     assert!(line(&shown, "900").contains("amount 900 exceeds per_transaction limit 500"));
     line(&shown, " valid ");
     line(&shown, "signed by sandbox-");
-    for label in ["API", "public keys", "ops", "database", "organization key", "agent key"] {
+    for label in ["API", "public keys", "console", "ops", "database", "organization key", "agent key"] {
         line(&shown, &format!("  {label} "));
     }
     assert!(shown.iter().all(|line| !line.contains('\u{1b}')), "no colours where no terminal shows them");
@@ -129,7 +129,7 @@ fn json_is_one_line_and_nothing_else() {
         format!(
             concat!(
                 r#"{{"base_url":"http://127.0.0.1:*/v1","verdicts_url":"http://127.0.0.1:*","docs_url":"http://127.0.0.1:*","#,
-                r#""ops_url":"http://127.0.0.1:*","organization_key":"sk_sandbox_*","live_organization_key":"sk_live_*","#,
+                r#""ops_url":"http://127.0.0.1:*","console_url":"http://localhost:*","console_link":"http://localhost:*/sandbox/demo/enrol#*","organization_key":"sk_sandbox_*","live_organization_key":"sk_live_*","#,
                 r#""database":"{}"}}"#
             ),
             database

@@ -19,6 +19,7 @@ mod browser;
 mod cli;
 mod clocks;
 mod concurrency;
+mod console;
 mod crash;
 mod data;
 mod decisions;

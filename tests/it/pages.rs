@@ -18,14 +18,14 @@ const MAX_PICTURE: u64 = 150_000;
 const PICTURE: &str = "docs/images/verify.png";
 
 /// Where the pictures of the pages are kept: below the target directory.
-fn screenshots(name: &str) -> PathBuf {
+pub(crate) fn screenshots(name: &str) -> PathBuf {
     let folder = built("js/verify.html", "tests/run builds it").with_file_name("screenshots").join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
 /// A script of `tests/pages`, with what drives the browser.
-fn script(name: &str) -> Command {
+pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(root().join("tests/pages").join(name));
     command.arg(installed("node_modules/playwright-core/index.mjs"));

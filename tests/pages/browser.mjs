@@ -39,11 +39,11 @@ export async function start({ playwright, axe, screenshots, allowed, secret }) {
   }
 
   /** Each scheme, narrow and wide: a picture, nothing sticks out, and no violation of accessibility, but for these rules. */
-  async function looks(name, address, { prepare = async () => {}, except = [] } = {}) {
+  async function looks(name, address, { prepare = async () => {}, except = [], ...options } = {}) {
     const faults = [];
     for (const colorScheme of ['light', 'dark']) {
       for (const width of [320, 1280]) {
-        const { tab, close } = await open(address, { colorScheme, viewport: { width, height: 900 }, reducedMotion: 'reduce' });
+        const { tab, close } = await open(address, { colorScheme, viewport: { width, height: 900 }, reducedMotion: 'reduce', ...options });
         await prepare(tab);
         await tab.screenshot({ path: join(screenshots, `${name}-${colorScheme}-${width}.png`), fullPage: true });
         pictures += 1;

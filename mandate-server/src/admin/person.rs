@@ -46,7 +46,9 @@ pub enum Command {
         common: Common,
     },
     /// List people and their passkeys
-    #[command(after_help = "Examples:\n  mandate-server person list --organization acme --environment production")]
+    #[command(
+        after_help = "Examples:\n  mandate-server person list --organization acme --environment production"
+    )]
     List {
         #[command(flatten)]
         of: Of,
@@ -314,9 +316,8 @@ fn withdraw(
 ) -> Result<(), Failure> {
     let (by, (moments, _), database) = (operator::here(), moments(), common.settings()?.database);
     terminal::confirm(&format!("This withdraws, for ever:\n  the passkey {credential} of {person}"), yes)?;
-    let key = terminal::run(&database, |tx| {
-        people::withdraw(tx, &moments, of.whose(), (person, credential), &by)
-    })?;
+    let key =
+        terminal::run(&database, |tx| people::withdraw(tx, &moments, of.whose(), (person, credential), &by))?;
     let done = json!({ "person": person, "credential": credential, "withdrawn_at": key.withdrawn_at });
     terminal::print(common.json, &done, |out| {
         writeln!(out, "The passkey {credential} ({}) is withdrawn.", key.label)

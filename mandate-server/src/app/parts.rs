@@ -164,9 +164,12 @@ impl Parts {
     }
 
     /// The router of the console.
-    pub(super) fn console(urls: &Urls) -> Result<Router, Fault> {
-        let origin = urls.console.clone().ok_or_else(|| Fault::new("a console without an address"))?;
-        console_router(&Arc::new(Console { origin }))
+    pub(super) fn console(&self, urls: &Urls, stopping: watch::Receiver<bool>) -> Result<Router, Fault> {
+        let origin = urls.console.as_deref().ok_or_else(|| Fault::new("a console without an address"))?;
+        let (store, engine) = (self.store.clone(), Arc::clone(&self.engine));
+        let time = (Arc::clone(&self.moments), Arc::clone(&self.clock));
+        let console = Console::new(store, engine, time, (&urls.verdicts, origin), stopping)?;
+        console_router(Arc::new(console))
     }
 
     /// The router of the ops listener.

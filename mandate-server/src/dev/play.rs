@@ -26,7 +26,7 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 const AGENT: &str = "buyer";
 /// The idempotency key under which the agent is registered.
 const REGISTRATION: &str = "demonstration-agent";
-const PRINCIPAL: &str = "role:head-of-it";
+pub(super) const PRINCIPAL: &str = "role:head-of-it";
 const RECIPIENT: &str = "vendor:acme";
 const CATEGORY: &str = "software";
 const CURRENCY: &str = "USD";
@@ -53,6 +53,8 @@ pub(super) struct Scene<'a, W> {
     pub(super) client: Client,
     pub(super) data: Data,
     pub(super) clock: &'a dyn Clock,
+    /// Where a person answers.
+    pub(super) console_link: String,
 }
 
 impl<W: Write> Scene<'_, W> {
@@ -193,6 +195,7 @@ impl<W: Write> Scene<'_, W> {
         let lines = [
             ("API", urls.base),
             ("public keys", format!("{}{KEY_SET_PATH}", urls.verdicts)),
+            ("console", self.console_link.clone()),
             ("ops", format!("{}/readyz", urls.ops)),
             ("database", self.data.database()),
             ("organization key", keys.organization_key.clone()),

@@ -122,11 +122,7 @@ pub fn show_answered(
 ///
 /// # Errors
 /// A stored value is not valid.
-pub fn show(
-    whole: &Whole,
-    policy_version: &PolicyVersion,
-    now: Timestamp,
-) -> Result<Box<RawValue>, Fault> {
+pub fn show(whole: &Whole, policy_version: &PolicyVersion, now: Timestamp) -> Result<Box<RawValue>, Fault> {
     show_answered(whole, policy_version, now, None)
 }
 

@@ -236,8 +236,7 @@ pub fn revoke_by(
     let event = outbox::write(tx, moments, key.environment, EventKind::MandateRevoked, now, data)?;
     let (agent, revoked_after) = (&key.agent, state.sequence);
     let (actor, answer) = (&by.actor, by.answer.as_deref());
-    let revoked =
-        Governing::MandateRevoked { at: now, agent, mandate: id, revoked_after, by: actor, answer };
+    let revoked = Governing::MandateRevoked { at: now, agent, mandate: id, revoked_after, by: actor, answer };
     revoked.record(tx, key.environment)?;
     Ok((event.data, true))
 }

@@ -116,13 +116,8 @@ pub fn approve_by(
 pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     let id = ReviewId::parse(&command.id).map_err(|_| Refusal::not_found())?;
     let by = actors::of_key(tx, call)?;
-    let denied = deny_by(
-        tx,
-        &call.caller.environment,
-        id,
-        (&by, command.reason.as_deref()),
-        &command.moments,
-    )?;
+    let denied =
+        deny_by(tx, &call.caller.environment, id, (&by, command.reason.as_deref()), &command.moments)?;
     Ok(Answer::new(200, &denied)?)
 }
 

@@ -63,9 +63,9 @@ pub(super) struct Frame<'a> {
 
 /// A time: exactly, and for people.
 #[derive(Debug)]
-struct Time {
-    exact: String,
-    shown: String,
+pub(super) struct Time {
+    pub(super) exact: String,
+    pub(super) shown: String,
 }
 
 /// What this host is.

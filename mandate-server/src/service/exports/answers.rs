@@ -30,7 +30,8 @@ pub(super) fn is_of_passkey(record: &str) -> bool {
 /// What a person signed to answer the review of a decision.
 pub(super) fn to_review(tx: &mut Tx<'_>, whole: &Whole) -> Result<Option<Box<RawValue>>, Fault> {
     let by_person = |by: &Actor| by.kind == ActorKind::Person;
-    let Some(review) = whole.review.as_ref().filter(|review| review.resolved_by.as_ref().is_some_and(by_person))
+    let Some(review) =
+        whole.review.as_ref().filter(|review| review.resolved_by.as_ref().is_some_and(by_person))
     else {
         return Ok(None);
     };

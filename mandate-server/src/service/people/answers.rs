@@ -69,7 +69,8 @@ pub fn answer(
             let id = statement.mandate;
             let (_, is_new) = mandates::revoke_by(tx, viewer.environment.id, id, &by, moments)?;
             if !is_new {
-                let refusal = Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped"));
+                let refusal =
+                    Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped"));
                 return refused(tx, viewer, &record, ("revoked", said(&statement)), (refusal, now));
             }
             (Answered::Mandate(id), Ok(Outcome::Stopped))

@@ -173,13 +173,16 @@ fn usable(
 }
 
 fn used() -> Refusal {
-    Refusal::invalid("the enrolment link was used: it is good once; sign in, or ask the operator for a new one")
+    Refusal::invalid(
+        "the enrolment link was used: it is good once; sign in, or ask the operator for a new one",
+    )
 }
 
 fn must_have_room(keys: &[PasskeyRecord]) -> Result<(), Refusal> {
     if keys.len() < MAX_PASSKEYS {
         return Ok(());
     }
-    let message = format!("the person has {MAX_PASSKEYS} passkeys, withdrawn ones included, which is the most");
+    let message =
+        format!("the person has {MAX_PASSKEYS} passkeys, withdrawn ones included, which is the most");
     Err(Refusal::invalid(message))
 }

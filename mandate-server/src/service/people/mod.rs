@@ -104,7 +104,8 @@ pub fn name(field: &'static str, text: &str) -> Result<String, Invalid> {
     if (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && text.chars().all(is_shown) && !is_padded {
         return Ok(text.to_owned());
     }
-    let accepted = "no space at either end, none of them a control character, or one that changes the order of the text";
+    let accepted =
+        "no space at either end, none of them a control character, or one that changes the order of the text";
     Err(Invalid::value(field, &format!("must be 1 to {MAX_NAME_CHARS} characters, {accepted}"), text))
 }
 
@@ -284,9 +285,8 @@ fn must_hold(
     sql::people::hold(tx, environment, person)?;
     let (organization, kind) = of;
     let absent = || {
-        let message = format!(
-            "{organization} has no person {person} in {kind}; `person list` shows those there are"
-        );
+        let message =
+            format!("{organization} has no person {person} in {kind}; `person list` shows those there are");
         Refusal::new(Code::NotFound, message)
     };
     Ok(sql::people::find(tx, environment, person)?.ok_or_else(absent)?)

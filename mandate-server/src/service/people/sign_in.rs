@@ -21,11 +21,7 @@ pub const MAX_CHALLENGES: i64 = 10_000;
 ///
 /// # Errors
 /// [`MAX_CHALLENGES`] wait.
-pub fn begin(
-    tx: &mut Tx<'_>,
-    moments: &Moments,
-    environment: &Environment,
-) -> Result<[u8; 32], ScriptError> {
+pub fn begin(tx: &mut Tx<'_>, moments: &Moments, environment: &Environment) -> Result<[u8; 32], ScriptError> {
     challenge(tx, moments, environment.id, None)
 }
 

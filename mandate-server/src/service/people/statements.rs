@@ -124,12 +124,7 @@ pub(super) fn must_be_allowed(
     refuse(tx, of, (person, now), ("person.answer_refused", check), (details, refusal))
 }
 
-fn about(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    subject: &Subject,
-    now: Timestamp,
-) -> Result<About, ScriptError> {
+fn about(tx: &mut Tx<'_>, environment: i64, subject: &Subject, now: Timestamp) -> Result<About, ScriptError> {
     let (id, reason) = match subject {
         Subject::Approve(id) => (*id, None),
         Subject::Deny(id, reason) => (*id, reason.clone()),
@@ -172,7 +167,8 @@ fn stop(tx: &mut Tx<'_>, environment: i64, id: MandateId) -> Result<About, Scrip
         return Err(Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped")).into());
     }
     if mandate.replaced_by.is_some() {
-        let message = format!("mandate {id} was replaced and governs no agent; stop the agent by its newest one");
+        let message =
+            format!("mandate {id} was replaced and governs no agent; stop the agent by its newest one");
         return Err(Refusal::invalid(message).into());
     }
     let terms = mandate.terms;

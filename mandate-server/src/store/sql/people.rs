@@ -97,11 +97,7 @@ pub fn find_key(
 }
 
 /// The passkeys of a person, withdrawn or not, oldest first.
-pub fn keys_of(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    person: PersonId,
-) -> Result<Vec<PasskeyRecord>, Fault> {
+pub fn keys_of(tx: &mut Tx<'_>, environment: i64, person: PersonId) -> Result<Vec<PasskeyRecord>, Fault> {
     let rows = tx.query(KEYS_OF, &[environment.into(), person.to_bytes().into()])?;
     rows.into_iter().map(read_key).collect()
 }

@@ -109,11 +109,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ("log_index", 3, "log:i first:i run:i places:b"),
     ("log_records", 2, "environment:i number:i record:t logged:i"),
     ("log_witnesses", 1, "verifier_key:t url:t created_at:i"),
-    (
-        "people",
-        2,
-        "environment:i person:b name:t roles:t may:t created_at:i disabled_at:i checksum:i",
-    ),
+    ("people", 2, "environment:i person:b name:t roles:t may:t created_at:i disabled_at:i checksum:i"),
     (
         "person_keys",
         2,

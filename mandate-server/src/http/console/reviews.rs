@@ -1,0 +1,265 @@
+//! The pages of reviews: the queue, and one review with what is needed to answer it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use mandate_core::{Currency, Mandate, ReviewId, ReviewStatus, Timestamp, Total, Verdict};
+
+use super::Console;
+use super::frame::{Frame, REVIEWS, Shown, html};
+use super::session::Visit;
+use super::words::{Row, Written, left};
+use crate::error::{Fault, Refusal};
+use crate::http::pages::Time;
+use crate::model::records::{Mode, ReviewRecord};
+use crate::service::console::queue::{self, Queue, Waiting};
+use crate::service::console::review::{self, Detail, Vendor};
+use crate::service::people::May;
+
+#[derive(Debug, Template)]
+#[template(path = "console/reviews.html")]
+struct Reviews<'a> {
+    frame: Frame<'a>,
+    count: String,
+    rows: Vec<Waits>,
+}
+
+/// A row of the queue.
+#[derive(Debug)]
+struct Waits {
+    review: String,
+    amount: String,
+    currency: String,
+    agent: String,
+    recipient: String,
+    category: String,
+    waits_for: String,
+    expires: Time,
+    left: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "console/review.html")]
+struct Review<'a> {
+    frame: Frame<'a>,
+    review: String,
+    decision: String,
+    asked: Row,
+    waits_for: String,
+    state: Standing,
+    fresh: Option<Row>,
+    fresh_reason: Option<String>,
+    is_observed: bool,
+    may_answer: bool,
+    why_not: Option<String>,
+    mandate: Option<Written>,
+    newer: Option<String>,
+    asking: String,
+    month: Option<Month>,
+    spent: String,
+    decisions: usize,
+    vendors: Vec<Known>,
+    is_new_vendor: bool,
+    same: Vec<Row>,
+    denied: Vec<Denied>,
+}
+
+/// Whether a review waits, or how it ended.
+#[derive(Debug)]
+enum Standing {
+    Waits {
+        left: String,
+        expires: Time,
+    },
+    Ended {
+        status: &'static str,
+        tone: &'static str,
+        by: Option<String>,
+        at: Option<Time>,
+        reason: Option<String>,
+    },
+}
+
+/// The month's limit, and what is left of it.
+#[derive(Debug)]
+struct Month {
+    spent: String,
+    after: String,
+    limit: String,
+    left: String,
+    is_over: bool,
+}
+
+/// What the agent did for one recipient.
+#[derive(Debug)]
+struct Known {
+    recipient: String,
+    is_same: bool,
+    allowed: usize,
+    sums: Vec<String>,
+    waited: usize,
+    denied: usize,
+}
+
+/// A denial before, and why.
+#[derive(Debug)]
+struct Denied {
+    row: Row,
+    reason: String,
+}
+
+/// The queue.
+pub(super) async fn queue(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+    let (environment, now) = (visit.viewer.environment.id, visit.at);
+    let found = console.read(move |tx| queue::queue(tx, environment, now)).await?;
+    let rows = found.waiting.iter().map(|waiting| Waits::of(waiting, now)).collect();
+    html(&Reviews { frame: Frame::of(&visit, REVIEWS), count: count(&found), rows })
+}
+
+/// As the script says it.
+fn count(queue: &Queue) -> String {
+    let more = if queue.has_more { " and more" } else { "" };
+    match queue.waiting.len() {
+        0 => "Nothing waits for an answer.".to_owned(),
+        1 => format!("1{more} review waits for an answer."),
+        waiting => format!("{waiting}{more} reviews wait for an answer."),
+    }
+}
+
+impl Waits {
+    fn of(waiting: &Waiting, now: Timestamp) -> Self {
+        Self {
+            review: waiting.review.to_string(),
+            amount: waiting.amount.to_string(),
+            currency: waiting.currency.to_string(),
+            agent: waiting.agent.to_string(),
+            recipient: waiting.recipient.to_string(),
+            category: waiting.category.to_string(),
+            waits_for: waiting.waits_for.to_string(),
+            expires: waiting.expires_at.into(),
+            left: left(waiting.expires_at, now),
+        }
+    }
+}
+
+/// One review.
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+    let id = ReviewId::parse(&visit.place.id).map_err(|_| Refusal::not_found())?;
+    let (environment, now) = (visit.viewer.environment.id, visit.at);
+    let detail = console.read(move |tx| review::detail(tx, environment, id, now)).await?;
+    let detail = detail.ok_or_else(Refusal::not_found)?;
+    let record = detail.whole.review.as_ref();
+    let record = record.ok_or_else(|| Fault::corrupt("database: a review's decision has none"))?;
+    html(&shown(&visit, &detail, record))
+}
+
+fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review<'a> {
+    let now = visit.at;
+    let is_pending = record.status.at(record.expires_at, now) == ReviewStatus::Pending;
+    let why_not = if is_pending { why_not(visit, record) } else { None };
+    let history = &detail.history;
+    let governing = detail.newer.as_ref().or(detail.mandate.as_ref());
+    Review {
+        frame: Frame::of(visit, REVIEWS),
+        review: record.id.to_string(),
+        decision: detail.whole.decision.id.to_string(),
+        asked: Row::of(&detail.whole, now),
+        waits_for: record.waits_for.to_string(),
+        state: Standing::of(record, detail, now),
+        fresh: detail.fresh.as_ref().map(|fresh| Row::of(fresh, now)),
+        fresh_reason: detail.fresh.as_ref().and_then(|fresh| fresh.decision.reason.clone()),
+        is_observed: detail.whole.decision.mode == Mode::Observe || detail.mode == Mode::Observe,
+        may_answer: is_pending && why_not.is_none(),
+        why_not,
+        mandate: detail.mandate.as_ref().map(|mandate| Written::of(mandate, now)),
+        newer: detail.newer.as_ref().map(|mandate| mandate.id.to_string()),
+        asking: asking(detail),
+        month: governing.and_then(|governing| Month::of(detail, governing)),
+        spent: detail.spent.to_string(),
+        decisions: history.decisions,
+        vendors: history.vendors.iter().map(Known::of).collect(),
+        is_new_vendor: !history.vendors.iter().any(|vendor| vendor.is_same),
+        same: history.same.iter().map(|past| Row::of(past, now)).collect(),
+        denied: history
+            .denied
+            .iter()
+            .filter_map(|past| {
+                let reason = past.review.as_ref()?.reason.clone()?;
+                Some(Denied { row: Row::of(past, now), reason })
+            })
+            .collect(),
+    }
+}
+
+/// Why the person cannot answer, if so.
+fn why_not(visit: &Visit, record: &ReviewRecord) -> Option<String> {
+    let person = &visit.viewer.person;
+    if person.may != May::Review {
+        return Some("You may read, not review. The operator says who may review.".to_owned());
+    }
+    let has_role = person.roles.contains(&record.waits_for);
+    (!has_role).then(|| format!("Only a person with the role {} may answer.", record.waits_for))
+}
+
+/// The rule that had a person asked.
+fn asking(detail: &Detail) -> String {
+    let request = &detail.whole.decision.request;
+    let above = detail.mandate.as_ref().and_then(|mandate| mandate.terms.review_above);
+    above.map_or_else(String::new, |above| {
+        format!("{} {} is above {above} {}", request.amount, request.currency, request.currency)
+    })
+}
+
+impl Standing {
+    fn of(record: &ReviewRecord, detail: &Detail, now: Timestamp) -> Self {
+        let status = record.status.at(record.expires_at, now);
+        if status == ReviewStatus::Pending {
+            return Self::Waits { left: left(record.expires_at, now), expires: record.expires_at.into() };
+        }
+        let is_allowed = detail.fresh.as_ref().is_some_and(|fresh| fresh.decision.verdict == Verdict::Allow);
+        let (status, tone) = match status {
+            ReviewStatus::Approved if is_allowed => ("Approved", "good"),
+            ReviewStatus::Approved => ("Approved, and denied by the mandate", "bad"),
+            ReviewStatus::Denied => ("Denied", "bad"),
+            ReviewStatus::Expired | ReviewStatus::Pending => ("Expired without an answer", "care"),
+        };
+        Self::Ended {
+            status,
+            tone,
+            by: record.resolved_by.as_ref().map(ToString::to_string),
+            at: record.resolved_at.map(Time::from),
+            reason: record.reason.clone(),
+        }
+    }
+}
+
+impl Month {
+    fn of(detail: &Detail, governing: &Mandate) -> Option<Self> {
+        let (limit, amount) = (detail.per_month?, detail.whole.decision.request.amount);
+        let is_same = governing.terms.limits.currency == detail.whole.decision.request.currency;
+        let after = detail.spent.plus(amount);
+        is_same.then(|| Self {
+            spent: detail.spent.to_string(),
+            after: after.to_string(),
+            limit: limit.to_string(),
+            left: detail.spent.remaining(limit).to_string(),
+            is_over: after.exceeds(limit),
+        })
+    }
+}
+
+impl Known {
+    fn of(vendor: &Vendor) -> Self {
+        let sum = |(currency, sum): &(Currency, Total)| format!("{sum} {currency}");
+        Self {
+            recipient: vendor.recipient.to_string(),
+            is_same: vendor.is_same,
+            allowed: vendor.allowed,
+            sums: vendor.sums.iter().map(sum).collect(),
+            waited: vendor.waited,
+            denied: vendor.denied,
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! How people come in: a passkey is registered by the operator's link, and signs in.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::response::Response;
+use form_urlencoded::parse;
+use hyper::header;
+use hyper::{StatusCode, Uri};
+use mandate_core::people::{Assertion, CredentialId, Registration};
+use serde::Serialize;
+
+use super::frame::{Frame, Shown, html};
+use super::post::{Post, base64url, challenge, json};
+use super::session::{Place, session_over};
+use crate::error::{Code, Refusal};
+use crate::http::respond::{Failure, response};
+use crate::model::call::{Environment, ScriptError};
+use crate::service::people::enrolment::{self, Finished};
+use crate::service::people::{Secret, sessions, sign_in};
+use crate::store::tx::Tx;
+use crate::worker::sweep::keep_hold;
+
+/// How many passkeys of an environment may be asked for, and how many checked, in any 60 seconds.
+const PER_MINUTE: u32 = 120;
+
+#[derive(Debug, Template)]
+#[template(path = "console/sign_in.html")]
+struct SignIn<'a> {
+    frame: Frame<'a>,
+    /// Where to go afterwards, below the place.
+    to: &'a str,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "console/enrol.html")]
+struct Enrol<'a> {
+    frame: Frame<'a>,
+}
+
+/// What a browser needs to sign in.
+#[derive(Serialize)]
+struct Begun<'a> {
+    challenge: String,
+    rp: &'a str,
+}
+
+/// What a browser needs to make a passkey.
+#[derive(Serialize)]
+struct Registering<'a> {
+    challenge: String,
+    rp: &'a str,
+    user: User,
+    exclude: Vec<CredentialId>,
+}
+
+#[derive(Serialize)]
+struct User {
+    id: String,
+    name: String,
+}
+
+/// The page that signs in.
+pub(super) async fn sign_in_page(uri: Uri) -> Result<Response, Shown> {
+    let place = Place::of(uri.path())?;
+    let query = uri.query().unwrap_or_default();
+    let to = parse(query.as_bytes()).find(|(name, _)| name == "to").map(|(_, to)| to.into_owned());
+    let to = to.filter(|to| leads_on(to)).unwrap_or_default();
+    html(&SignIn { frame: Frame::open(&place), to: &to })
+}
+
+/// Whether a text is the path of a page below a place, and nothing else.
+fn leads_on(to: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    to.split('/').all(|segment| !segment.is_empty() && segment.chars().all(plain))
+}
+
+/// The page that registers a passkey. The secret is in the fragment, which no server sees.
+pub(super) async fn enrol_page(uri: Uri) -> Result<Response, Shown> {
+    let place = Place::of(uri.path())?;
+    html(&Enrol { frame: Frame::open(&place) })
+}
+
+impl Post {
+    /// The environment that the address names. Where there is no such organization, nothing says so.
+    async fn environment(&self, absent: impl FnOnce() -> Refusal) -> Result<Environment, Failure> {
+        let environment = self.console.environment(&self.place).await?.ok_or_else(absent)?;
+        let admitted = self.console.rates.admit(environment.id, PER_MINUTE, self.console.clock.now());
+        admitted.map_err(|exceeded| {
+            let seconds = exceeded.retry_after_seconds;
+            let message = format!("too many people sign in at once; try again after {seconds} seconds");
+            Refusal::new(Code::RateLimited, message)
+        })?;
+        Ok(environment)
+    }
+
+    /// Runs `script` in one transaction.
+    pub(super) async fn write<T, S>(&self, script: S) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
+    {
+        keep_hold(&self.console.store, &self.console.moments).await?;
+        Ok(self.console.store.write(script).await??)
+    }
+
+    /// The answer that begins a session.
+    fn begun(&self, secret: &Secret) -> Result<Response, Failure> {
+        let cookie = self.place.set_cookie(self.console.has_tls(), Some(secret))?;
+        Ok(response(StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)], ""))
+    }
+}
+
+/// Gives a challenge to be signed.
+pub(super) async fn begin_sign_in(post: Post) -> Result<Response, Failure> {
+    post.parse(|body| body.finish())?;
+    let environment = post.environment(not_enrolled).await?;
+    let moments = Arc::clone(&post.console.moments);
+    let challenge = post.write(move |tx| sign_in::begin(tx, &moments, &environment)).await?;
+    json(&Begun { challenge: base64url(&challenge), rp: post.console.party.id() })
+}
+
+/// Begins the session of the person whose passkey has signed.
+pub(super) async fn finish_sign_in(post: Post) -> Result<Response, Failure> {
+    let (challenge, assertion) = post.parse(|mut body| {
+        let challenge = challenge(&mut body)?;
+        let assertion = Assertion::read(body.require("assertion")?.object()?)?;
+        body.finish()?;
+        Ok((challenge, assertion))
+    })?;
+    let environment = post.environment(not_enrolled).await?;
+    let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
+    let organization = post.place.organization.clone();
+    let finished = post.write(move |tx| {
+        let of = (&environment, &organization);
+        sign_in::finish(tx, &moments, &party, of, challenge, &assertion)
+    });
+    let (_, secret) = finished.await?;
+    post.begun(&secret)
+}
+
+/// Begins a registration.
+pub(super) async fn begin_enrol(post: Post) -> Result<Response, Failure> {
+    let secret = post.parse(|mut body| {
+        let secret = body.require("secret")?.string()?.into_owned();
+        body.finish()?;
+        Ok(secret)
+    })?;
+    let environment = post.environment(no_link).await?;
+    let secret = Secret::parse(&secret).ok_or_else(no_link)?;
+    let moments = Arc::clone(&post.console.moments);
+    let begun = post.write(move |tx| enrolment::begin(tx, &moments, &environment, &secret)).await?;
+    json(&Registering {
+        challenge: base64url(&begun.challenge),
+        rp: post.console.party.id(),
+        user: User { id: base64url(&begun.user_handle), name: begun.person.name },
+        exclude: begun.excluded,
+    })
+}
+
+/// Enrols the passkey, and begins its first session.
+pub(super) async fn finish_enrol(post: Post) -> Result<Response, Failure> {
+    let (secret, finished) = post.parse(|mut body| {
+        let secret = body.require("secret")?.string()?.into_owned();
+        let label = body.require("label")?.string()?.into_owned();
+        let challenge = challenge(&mut body)?;
+        let registration = Registration::read(body.require("registration")?.object()?)?;
+        body.finish()?;
+        Ok((secret, Finished { challenge, registration, label }))
+    })?;
+    let environment = post.environment(no_link).await?;
+    let secret = Secret::parse(&secret).ok_or_else(no_link)?;
+    let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
+    let organization = post.place.organization.clone();
+    let finished = post.write(move |tx| {
+        enrolment::finish(tx, &moments, &party, (&environment, &organization), &secret, &finished)
+    });
+    let (_, secret) = finished.await?;
+    post.begun(&secret)
+}
+
+/// Ends the session.
+pub(super) async fn sign_out(post: Post) -> Result<Response, Failure> {
+    let session = post.console.session(&post.place, &post.headers).await?;
+    let (viewer, _) = session.ok_or_else(session_over)?;
+    let moments = Arc::clone(&post.console.moments);
+    post.write(move |tx| Ok(sessions::end(tx, &moments, &viewer)?)).await?;
+    let cookie = post.place.set_cookie(post.console.has_tls(), None)?;
+    Ok(response(StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)], ""))
+}
+
+fn not_enrolled() -> Refusal {
+    Refusal::new(Code::Unauthorized, "the passkey is not enrolled here; ask the operator for a link")
+}
+
+fn no_link() -> Refusal {
+    Refusal::new(Code::NotFound, "the enrolment link is unknown or over; ask the operator for a new one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leads_off_the_place() {
+        for (is_path, to) in [
+            (true, "decisions"),
+            (true, "reviews/rev_01hf7yat000000000000000007"),
+            (false, ""),
+            (false, "/"),
+            (false, "//evil.example"),
+            (false, "../../sandbox"),
+            (false, "reviews/../x"),
+            (false, "reviews?x"),
+            (false, "https://evil.example"),
+            (false, "\\evil"),
+            (false, "reviews/%2e%2e"),
+        ] {
+            assert_eq!(leads_on(to), is_path, "{to}");
+        }
+    }
+}

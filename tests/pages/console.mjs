@@ -1,0 +1,317 @@
+// What people do in the console, in a real browser with a virtual authenticator: node console.mjs PLAYWRIGHT AXE CONSOLE
+// SCREENSHOTS < scene
+//
+// CONSOLE is the address of an environment's console. Standard input is JSON: `link` registers a passkey; `api`, `agent` and
+// `organization` are the API's address and two keys of it; `mandate` is the one that governs the agent. Prints what was found
+// as one JSON object; throws where a page is wrong.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { start } from './browser.mjs';
+
+const [playwright, axe, place, screenshots] = process.argv.slice(2);
+const { link, api, agent, organization, mandate } = JSON.parse(readFileSync(0, 'utf8'));
+const origin = new URL(place).origin;
+const browser = await start({ playwright, axe, screenshots, allowed: [`${origin}/`], secret: link.split('#')[1] });
+const found = {};
+let person;
+
+async function call(key, path, body) {
+  const response = await fetch(`${api}${path}`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return response.json();
+}
+
+/** A review that waits. */
+async function waiting(amount, recipient = 'vendor:acme') {
+  const asked = await call(agent, '/authorizations', { amount, currency: 'USD', recipient, category: 'software' });
+  assert.equal(asked.verdict, 'review', JSON.stringify(asked));
+  return asked.review.id;
+}
+
+/** A passkey for a tab: a new one, or the person's. */
+async function withPasskey(tab, options = {}) {
+  const session = await tab.context().newCDPSession(tab);
+  await session.send('WebAuthn.enable');
+  const { authenticatorId } = await session.send('WebAuthn.addVirtualAuthenticator', {
+    options: {
+      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: true, isUserVerified: true,
+      automaticPresenceSimulation: true, ...options,
+    },
+  });
+  for (const credential of person?.credentials ?? []) {
+    await session.send('WebAuthn.addCredential', { authenticatorId, credential });
+  }
+  return {
+    credentials: async () => (await session.send('WebAuthn.getCredentials', { authenticatorId })).credentials,
+    verified: (isUserVerified) => session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified }),
+  };
+}
+
+/** A tab of the person, signed in. */
+async function signedIn(path, options = {}) {
+  const { expected, ...context } = options;
+  const opened = await browser.open('about:blank', { expected, storageState: person.state, ...context });
+  const key = await withPasskey(opened.tab);
+  await opened.tab.goto(`${place}/${path}`);
+  return { ...opened, key };
+}
+
+/** By the operator's link a passkey is registered; opening the link uses nothing up. */
+async function enrolment() {
+  for (let scanner = 0; scanner < 2; scanner++) {
+    const { close } = await browser.open(link);
+    await close();
+  }
+  const { tab, close } = await browser.open('about:blank');
+  const key = await withPasskey(tab);
+  await tab.goto(link);
+  await tab.fill('#label', 'Laptop');
+  await tab.click('#enrol button');
+  await tab.waitForURL(`${place}/`);
+  assert.equal(await tab.locator('h1').innerText(), 'Reviews');
+  assert.equal(await tab.locator('#count').innerText(), 'Nothing waits for an answer.');
+  person = { credentials: await key.credentials(), state: await tab.context().storageState() };
+  const [cookie] = person.state.cookies;
+  assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.path], [true, 'Lax', '/']);
+  await close();
+  const used = await browser.open('about:blank', { expected: /status of 400/ });
+  await withPasskey(used.tab);
+  await used.tab.goto(link);
+  await used.tab.click('#enrol button');
+  await used.tab.locator('#message:not([hidden])').waitFor();
+  assert.match(await used.tab.locator('#message').innerText(), /^the enrolment link was used/);
+  await used.close();
+}
+
+/** A link from a notice leads to the sign-in, and then to the review. */
+async function notice() {
+  const review = await waiting(201);
+  const { tab, close } = await browser.open('about:blank');
+  await withPasskey(tab);
+  await tab.goto(`${place}/reviews/${review}`);
+  assert.equal(await tab.locator('h1').innerText(), 'Sign in');
+  await tab.click('#sign-in button');
+  await tab.waitForURL(`${place}/reviews/${review}`);
+  assert.equal(await tab.locator('h1').innerText(), '201 USD');
+  await tab.click('#sign-out button');
+  await tab.waitForURL(`${place}/sign-in`);
+  await tab.goto(`${place}/`);
+  assert.equal(await tab.locator('h1').innerText(), 'Sign in');
+  await close();
+}
+
+/** The queue grows by itself; by the keyboard alone a review is approved. */
+async function approval() {
+  const { tab, close } = await signedIn('');
+  const before = await tab.locator('#queue li').count();
+  const review = await waiting(300);
+  await tab.locator(`[data-review="${review}"]`).waitFor();
+  assert.equal(await tab.locator('#queue li').count(), before + 1);
+  for (let row = 0; row <= before; row++) await tab.keyboard.press('j');
+  await tab.keyboard.press('k');
+  await tab.keyboard.press('j');
+  assert.equal(await tab.evaluate(() => document.activeElement.closest('li').dataset.review), review);
+  const focused = await waiting(250, 'vendor:other');
+  await tab.locator(`[data-review="${focused}"]`).waitFor();
+  assert.equal(await tab.evaluate(() => document.activeElement.closest('li').dataset.review), review, 'the focus stays');
+  await tab.keyboard.press('a');
+  await tab.waitForURL(`**/reviews/${review}#approve`);
+  await tab.locator('#sign:not([hidden])').waitFor();
+  const fields = await tab.locator('#fields').innerText();
+  for (const said of ['approve', '300', 'USD', 'vendor:acme', review, 'demo', 'sandbox']) assert.ok(fields.includes(said), said);
+  const statement = JSON.parse(await tab.locator('#statement').textContent());
+  assert.deepEqual([statement.answer, statement.review], ['approve', review]);
+  await tab.click('#confirm');
+  await tab.locator('#fresh').waitFor();
+  assert.equal(await tab.locator('#fresh').innerText(), 'allow');
+  assert.match(await tab.locator('#state').innerText(), /^Approved by Head of IT \(person\)/);
+  await close();
+}
+
+/** A denial has a reason. */
+async function denial() {
+  const review = await waiting(310);
+  const { tab, close } = await signedIn(`reviews/${review}`);
+  await tab.keyboard.press('d');
+  await tab.keyboard.type('<b>not needed</b>');
+  await tab.keyboard.press('Enter');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#state strong').waitFor();
+  await tab.getByText('Reason: <b>not needed</b>').waitFor();
+  assert.match(await tab.locator('#state').innerText(), /^Denied by Head of IT/);
+  await close();
+  const next = await waiting(320);
+  const later = await signedIn(`reviews/${next}`);
+  assert.match(await later.tab.locator('main').innerText(), /310 USD to vendor:acme: <b>not needed<\/b>/);
+  await later.close();
+}
+
+/** Two answer at once: the second is told who was first. */
+async function race() {
+  const review = await waiting(330);
+  const { tab, close } = await signedIn(`reviews/${review}`);
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await call(organization, `/reviews/${review}/deny`, { reason: 'too late' });
+  await tab.locator('#gone:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#message:not([hidden])').waitFor();
+  assert.match(await tab.locator('#message').innerText(), /^Yours came second: .*by .* \(key\)/);
+  await close();
+}
+
+/** Without the user's verification nothing is answered. */
+async function unverified() {
+  const review = await waiting(340);
+  const { tab, key, close } = await signedIn(`reviews/${review}`);
+  await key.verified(false);
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#message:not([hidden])').waitFor();
+  assert.match(await tab.locator('#message').innerText(), /^The passkey was not used/);
+  await close();
+}
+
+/** The other pages, and the downloads. */
+async function reading() {
+  const { tab, close } = await signedIn('decisions?verdict=denials');
+  assert.equal(await tab.locator('tbody tr').count(), 0);
+  await tab.selectOption('#verdict', '');
+  await tab.click('.filters button');
+  assert.ok((await tab.locator('tbody tr').count()) >= 6);
+  const [download] = await Promise.all([tab.waitForEvent('download'), tab.getByRole('button', { name: 'As CSV' }).click()]);
+  const lines = readFileSync(await download.path(), 'utf8').trim().split('\r\n');
+  assert.match(lines[0], /^decision,iat,sequence/);
+  found.rows = lines.length - 1;
+  await tab.locator('tbody a').first().click();
+  await tab.getByRole('heading', { name: 'Why, rule by rule' }).waitFor();
+  assert.match(await tab.getByRole('link', { name: 'Verify here' }).getAttribute('href'), /\/verify#token=eyJ/);
+  for (const name of ['Usage', 'Mandates', 'Agents', 'Webhooks', 'Exports', 'People']) {
+    await tab.locator('header').getByRole('link', { name }).click();
+    assert.match(await tab.locator('h1').innerText(), new RegExp(`^${name}`));
+    assert.equal(await tab.locator('nav [aria-current]').first().innerText(), name);
+  }
+  await tab.keyboard.press('?');
+  await tab.locator('dialog[open]').waitFor();
+  await tab.keyboard.press('Escape');
+  await close();
+}
+
+/** The agent is stopped. */
+async function stop() {
+  const { tab, close } = await signedIn(`mandates/${mandate}`);
+  await tab.click('#stop button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#status.care').waitFor();
+  assert.equal(await tab.locator('#status').innerText(), 'Revoked');
+  const asked = await call(agent, '/authorizations', { amount: 1, currency: 'USD', recipient: 'vendor:acme', category: 'software' });
+  assert.equal(asked.verdict, 'deny_revoked');
+  await close();
+}
+
+/** What nobody may do gets through to nothing: each try and its status. */
+async function attacks() {
+  const review = await waiting(360);
+  const { tab, close } = await signedIn(`reviews/${review}`, { expected: /status of 40\d/ });
+  const sent = [];
+  tab.on('request', (request) => request.method() === 'POST' && sent.push({ url: request.url(), body: request.postData() }));
+  const [{ name, value }] = person.state.cookies;
+  const cookie = `${name}=${value}`;
+  const own = { 'Content-Type': 'application/json', Cookie: cookie, Origin: origin };
+  const post = async (path, body, headers = own, from = place) => {
+    const response = await fetch(`${from}/${path}`, { method: 'POST', redirect: 'manual', headers, body: JSON.stringify(body) });
+    return response.status;
+  };
+  const get = async (address, headers = {}) => (await fetch(address, { redirect: 'manual', headers })).status;
+
+  // Without a session, and with the session of another environment or organization.
+  const pages = ['', `reviews/${review}`, 'decisions', 'decisions.csv', 'decisions.ndjson', 'usage', 'mandates', `mandates/${mandate}`, 'agents', 'webhooks', 'exports', 'people'];
+  for (const page of pages) {
+    assert.equal(await get(`${place}/${page}`), 303, page);
+    for (const other of ['production/demo', 'sandbox/other']) {
+      assert.equal(await get(`${origin}/${other}/${page}`, { Cookie: cookie }), 303, `${other} ${page}`);
+      const renamed = cookie.replace('sandbox-demo', other.replace('/', '-'));
+      assert.equal(await get(`${origin}/${other}/${page}`, { Cookie: renamed }), 303, `renamed ${other} ${page}`);
+    }
+  }
+  assert.equal(await get(`${place}/events`), 401);
+  const anonymous = { 'Content-Type': 'application/json', Origin: origin };
+  const ask = { answer: 'approve', review };
+  for (const path of ['statements', 'answers', 'sign-out']) assert.equal(await post(path, ask, anonymous), 401, path);
+
+  // From another site's page, and from none.
+  for (const headers of [
+    { ...own, Origin: 'https://evil.example' },
+    { ...own, Origin: 'null' },
+    { 'Content-Type': 'application/json', Cookie: cookie },
+    { ...own, 'Sec-Fetch-Site': 'cross-site' },
+    { ...own, 'Sec-Fetch-Site': 'same-site' },
+  ]) {
+    for (const path of ['statements', 'answers', 'sign-out', 'sign-in', 'sign-in/passkey', 'enrol', 'enrol/passkey']) {
+      assert.equal(await post(path, ask, headers), 403, path);
+    }
+  }
+  // A form of another site is no JSON; a key of the API opens nothing here, and the cookie nothing there.
+  assert.equal(await post('statements', ask, { ...own, 'Content-Type': 'text/plain' }), 400);
+  assert.equal(await get(`${place}/`, { Authorization: `Bearer ${organization}` }), 303);
+  assert.equal(await get(`${api}/decisions`, { Cookie: cookie }), 401);
+
+  // What was signed is good once, for what it says, in its session, and in time.
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#fresh').waitFor();
+  const { body } = sent.find(({ url }) => url.endsWith('/answers'));
+  const answer = JSON.parse(body);
+  assert.equal(await post('answers', answer), 400, 'replayed');
+  const next = await waiting(365);
+  const issued = await (await fetch(`${place}/statements`, { method: 'POST', headers: own, body: JSON.stringify({ answer: 'approve', review: next }) })).json();
+  assert.equal(await post('answers', { ...answer, challenge: issued.challenge }), 400, 'signed for another payment');
+  assert.equal(await post('answers', { ...answer, challenge: issued.challenge }), 400, 'a statement used twice');
+  assert.equal(await post('answers', { ...answer, challenge: 'A'.repeat(43) }), 400, 'a challenge of nobody');
+  assert.equal(await post('sign-in/passkey', answer, anonymous), 400, 'an answer signs nobody in');
+  assert.equal(await post('statements', { answer: 'approve', review: 'rev_01hf7yat000000000000000007' }), 404);
+  assert.equal(await post('enrol', { secret: link.split('#')[1] }, anonymous), 400, 'a link used twice');
+  assert.equal(await post('enrol', { secret: 'A'.repeat(43) }, anonymous), 404, 'a guessed link');
+  await close();
+
+  // So many sign-ins that they are refused before the database is asked.
+  const statuses = new Set();
+  for (let count = 0; count < 200; count++) statuses.add(await post('sign-in', {}, anonymous));
+  assert.deepEqual([...statuses].sort(), [200, 429]);
+}
+
+async function pictures() {
+  const review = await waiting(350);
+  const options = { storageState: person.state };
+  const look = (name, path, prepare) => browser.looks(name, `${place}/${path}`, { ...options, prepare });
+  await look('console-reviews', '', (tab) => tab.locator('#queue li').first().waitFor());
+  await look('console-review', `reviews/${review}`);
+  await look('console-answer', `reviews/${review}`, async (tab) => {
+    await tab.click('#approve button');
+    await tab.locator('#sign:not([hidden])').waitFor();
+  });
+  for (const page of ['decisions', 'usage', 'mandates', `mandates/${mandate}`, 'agents', 'webhooks', 'exports', 'people']) {
+    await look(`console-${page.split('/').join('-').replace(/-mnd_.*/, '-one')}`, page);
+  }
+  const { tab, close } = await signedIn('decisions');
+  const decision = await tab.locator('tbody a').first().getAttribute('href');
+  await close();
+  await browser.looks('console-decision', `${origin}${decision}`, options);
+  await browser.looks('console-sign-in', `${place}/sign-in`);
+  await browser.looks('console-enrol', `${place}/enrol`);
+}
+
+try {
+  await browser.run([enrolment, notice, approval, denial, race, unverified, reading, pictures, attacks, stop]);
+  console.log(JSON.stringify({ ...found, screenshots: browser.pictures() }));
+} finally {
+  await browser.close();
+}
