@@ -1,5 +1,7 @@
-//! `mandate report`: what enforce mode would have blocked.
+//! `mandate report`: what enforce mode would have blocked, and who answered reviews.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod by_person;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -7,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use mandate_core::{DecisionId, Evaluation, Month, Reason, Request, ReviewStatus, Total, Verdict, evaluate};
 use serde::Serialize;
 
+use self::by_person::Answers;
 use crate::csv_rows::{self, Column};
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Prologue, Reader, Record, walk};
@@ -26,6 +29,9 @@ const OBSERVE: &str = "observe";
 /// after the approval: if that decision allows, it is counted separately; if it denies, it counts as stopped. Amounts are
 /// summed by currency. The mandate that denied is the one that governed the decision's `sequence`.
 ///
+/// With `--by person` it counts the answers to reviews instead, in either mode: by the person who gave them with a passkey,
+/// or by the organization's API key, which names no person.
+///
 /// The export is not verified: run `mandate audit` first. If decisions do not follow from those before them, a warning says
 /// that decisions are missing or were changed, and names the first that does not follow.
 #[derive(Debug, clap::Args)]
@@ -35,6 +41,7 @@ Examples:
       && mandate report export.ndjson
   mandate report export.ndjson --json
   mandate report export.ndjson --by month --format csv > blocked.csv
+  mandate report export.ndjson --by person
   mandate report - < export.ndjson
 
 Exit codes:
@@ -44,7 +51,7 @@ pub(crate) struct Report {
     #[arg(value_name = "EXPORT|-", value_parser = source)]
     export: Source,
 
-    /// A row for each calendar month, UTC, by the time at which the request was decided
+    /// Rows for each calendar month, by the time at which the request was decided; or for each person who answered reviews
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 }
@@ -54,6 +61,8 @@ pub(crate) struct Report {
 enum By {
     /// The calendar month, UTC
     Month,
+    /// The person, or the API key, that answered reviews
+    Person,
 }
 
 /// Why a request would have been blocked, in the order in which it is shown.
@@ -104,7 +113,8 @@ struct Observed {
     totals: Totals,
     /// Approved requests, by the decision that must follow. Each is removed when its decision is read.
     expected: HashMap<DecisionId, (Request, Month)>,
-    by: Option<By>,
+    /// Whether each month has rows of its own.
+    by_month: bool,
 }
 
 /// The columns of the table, with the month before them.
@@ -137,7 +147,8 @@ const COLUMNS: [Field; 5] = [
 ];
 
 pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
-    let mut observed = Observed { by: args.by, ..Observed::default() };
+    let by_month = matches!(args.by, Some(By::Month));
+    let (mut observed, mut answers) = (Observed { by_month, ..Observed::default() }, Answers::default());
     let mut record = Record::default();
     walk(
         Reader::open(&args.export)?,
@@ -150,15 +161,20 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
         },
         |prologue, line, decision| {
             record.take(prologue, line, decision);
+            answers.take(decision);
             observed.take(prologue, line, decision)
         },
     )?;
     if let Some(odd) = &record.inconsistent {
         odd.warn();
     }
+    if matches!(args.by, Some(By::Person)) {
+        answers.print(output)?;
+        return Ok(Exit::Success);
+    }
     let (rows, totals) = observed.end();
     if output.is_csv() {
-        let month = args.by.map(|By::Month| csv_rows::text("month", "month"));
+        let month = by_month.then(|| csv_rows::text("month", "month"));
         output.begin_csv(month.into_iter().chain(CSV).collect())?;
         for row in texts(&rows)? {
             output.csv_row(&row)?;
@@ -166,7 +182,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     } else if output.is_json() {
         output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;
     } else {
-        print(args.by, &rows, &totals, output)?;
+        print(by_month, &rows, &totals, output)?;
     }
     Ok(Exit::Success)
 }
@@ -223,7 +239,7 @@ impl Observed {
 
     fn row(&mut self, request: &Request, month: Month, rule: Cow<'static, str>) {
         let key = Key {
-            month: self.by.map(|By::Month| month),
+            month: self.by_month.then_some(month),
             agent: request.agent.as_str().to_owned(),
             category: request.category.as_str().to_owned(),
             rule,
@@ -268,12 +284,12 @@ fn rule(
 }
 
 /// The rows as JSON.
-fn texts(rows: &[Row]) -> Result<Vec<String>, Failure> {
+fn texts(rows: &[impl Serialize]) -> Result<Vec<String>, Failure> {
     let rows: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
     rows.map_err(|e| Failure::new(Exit::Io, format!("a row cannot be written: {e}")))
 }
 
-fn print(by: Option<By>, rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
+fn print(by_month: bool, rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
     output.line("observed", format_args!("{} requests in observe mode", totals.observed));
     output.line("allowed", totals.allowed);
     if totals.approved > 0 {
@@ -299,7 +315,7 @@ fn print(by: Option<By>, rows: &[Row], totals: &Totals, output: &mut Output) -> 
     }
     let rows = texts(rows)?;
     output.text("\n");
-    let columns = if by.is_some() { &BY_MONTH[..] } else { &COLUMNS };
+    let columns = if by_month { &BY_MONTH[..] } else { &COLUMNS };
     output.table(columns, rows.iter().map(String::as_str));
     Ok(())
 }

@@ -81,6 +81,14 @@ impl Logged {
         Ok(Self { row: LoggedRow::Governing { number, random, kind, agent, at }, record })
     }
 
+    /// The number of a governing record; of a decision, 0.
+    pub(super) fn number(&self) -> u64 {
+        match &self.row {
+            LoggedRow::Decision { .. } => 0,
+            LoggedRow::Governing { number, .. } => *number,
+        }
+    }
+
     /// The tag under which the holder of the environment's watch key finds the entry.
     pub(crate) fn tag(&self, key: &WatchKey) -> Hash {
         match &self.row {

@@ -7,20 +7,23 @@
 mod history;
 mod logged;
 mod mandates;
+mod people;
 mod reader;
 mod record;
 mod sorted;
 mod walk;
 
 use mandate_core::json::{Field, Object};
+use mandate_core::people::Answer;
 use mandate_core::{
-    AgentId, Basis, DecisionId, Denials, ExportId, Invalid, Mandate, MandateId, ReviewStatus, Terms,
-    Timestamp, Verdict, VerdictClaims,
+    AgentId, Basis, DecisionId, Denials, ExportId, Invalid, Mandate, MandateId, ReviewId, ReviewStatus,
+    Terms, Timestamp, Verdict, VerdictClaims,
 };
 
 pub(crate) use self::history::{Follows, History, Order, Spending};
 pub(crate) use self::logged::{Logged, LoggedRow};
 pub(crate) use self::mandates::{Contradiction, Listed, Mandates, with_revocation};
+pub(crate) use self::people::{Actor, Moment, NoPasskey, People, PersonRecord, Stop};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
 pub(crate) use self::record::{Inconsistent, Record};
 pub(crate) use self::walk::walk;
@@ -58,11 +61,18 @@ pub(crate) struct Decision {
 /// The review of a decision.
 #[derive(Debug, Clone)]
 pub(crate) struct Review {
+    pub(crate) id: Option<ReviewId>,
     pub(crate) status: ReviewStatus,
     /// The decision that resulted from its approval.
     pub(crate) decision: Option<DecisionId>,
     /// The agent's last sequence when it was denied.
     pub(crate) resolved_after: Option<u64>,
+    pub(crate) resolved_at: Option<Timestamp>,
+    /// Why it was denied.
+    pub(crate) reason: Option<String>,
+    pub(crate) resolved_by: Option<Actor>,
+    /// What a person signed.
+    pub(crate) answer: Option<Box<Answer>>,
 }
 
 /// One line.
@@ -70,8 +80,8 @@ pub(crate) struct Review {
 pub(crate) enum Entry {
     Export(Header),
     Mandate(Box<Mandate>),
-    /// A record of the public log: see [`Logged`].
-    Governing,
+    /// A record of the public log: see [`Logged`]; and what it says of people.
+    Governing(Option<PersonRecord>),
     Decision(Box<Decision>),
     Trailer(String),
 }
@@ -98,8 +108,9 @@ impl Entry {
         } else if let Some(field) = whole.take("mandate") {
             Self::Mandate(Box::new(read_mandate(field.object()?, true)?))
         } else if let Some(field) = whole.take("governing") {
-            Logged::governing(&field, &mut whole)?;
-            Self::Governing
+            let answer = whole.take("answer");
+            let number = Logged::governing(&field, &mut whole)?.number();
+            Self::Governing(PersonRecord::read(&field, number, answer.as_ref())?)
         } else if let Some(field) = whole.take("trailer") {
             Self::Trailer(field.string()?.into_owned())
         } else {
@@ -175,9 +186,14 @@ impl Decision {
 impl Review {
     fn read(mut review: Object<'_>) -> Result<Self, Invalid> {
         Ok(Self {
+            id: review.take("id").map(|f| ReviewId::parse(&f.string()?)).transpose()?,
             status: ReviewStatus::parse(&review.require("status")?.string()?)?,
             decision: review.take("decision").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
             resolved_after: review.take("resolved_after").map(|f| count(&f, 0)).transpose()?,
+            resolved_at: review.take("resolved_at").map(|f| instant(&f)).transpose()?,
+            reason: review.take("reason").map(|f| Ok(f.string()?.into_owned())).transpose()?,
+            resolved_by: review.take("resolved_by").map(|f| Actor::read(&f)).transpose()?,
+            answer: review.take("answer").map(|f| Ok(Box::new(Answer::read(f.object()?)?))).transpose()?,
         })
     }
 }

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mandate_core::export::Content;
 
 use super::sorted::Sorted;
-use super::{Entry, Header, Mandates};
+use super::{Entry, Header, Mandates, PersonRecord};
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::{Line, Lines, unreadable};
@@ -28,6 +28,8 @@ pub(crate) struct Raw {
 pub(crate) struct Prologue {
     pub(crate) header: Option<Header>,
     pub(crate) mandates: Mandates,
+    /// The governing records that people's answers rest on.
+    pub(crate) people: Vec<PersonRecord>,
 }
 
 /// Lines in the order of the source, or sorted.
@@ -79,7 +81,7 @@ impl Reader {
 
     /// Reads up to the first decision.
     pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
-        let (mut header, mut mandates, mut is_first) = (None, Vec::new(), true);
+        let (mut header, mut mandates, mut people, mut is_first) = (None, Vec::new(), Vec::new(), true);
         while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
             match Entry::read(&raw.line.bytes) {
                 Ok(Entry::Export(first)) if is_first => header = Some(first),
@@ -90,7 +92,7 @@ impl Reader {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
                         .next("pass what `mandate export download` wrote, in NDJSON"));
                 }
-                Ok(Entry::Governing) if !is_first => {}
+                Ok(Entry::Governing(record)) if !is_first => people.extend(record),
                 // Decisions and misplaced lines are checked later, line by line.
                 _ => {
                     self.waiting.push_back(raw);
@@ -103,7 +105,7 @@ impl Reader {
             return Err(Failure::new(Exit::Findings, format!("{source} is no export: it is empty"))
                 .next("pass what `mandate export download` wrote, in NDJSON"));
         }
-        Ok(Prologue { header, mandates: Mandates::of_lines(mandates) })
+        Ok(Prologue { header, mandates: Mandates::of_lines(mandates), people })
     }
 
     fn next(&mut self) -> io::Result<Option<Raw>> {

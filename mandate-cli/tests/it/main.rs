@@ -21,6 +21,7 @@ mod nonces;
 mod order;
 mod organization;
 mod parts;
+mod people;
 mod proxies;
 mod simulate;
 mod template;

@@ -1,6 +1,7 @@
 //! `mandate audit`: verifies an export line by line and as a whole, and computes every verdict again.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+mod answers;
 mod basis;
 mod chain;
 mod nonces;
@@ -16,6 +17,7 @@ use mandate_core::jwks::{KeySet, VerificationKey};
 use mandate_core::{AgentId, DecisionId, EnvironmentKind};
 use serde::Serialize;
 
+use self::answers::ByPerson;
 use self::chain::Chain;
 use self::nonces::Nonces;
 use self::parts::Part;
@@ -23,7 +25,7 @@ use self::row::{Audited, Auditor};
 use self::trailer::Trailer;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Header, History, Mandates, Prologue, Raw, Reader};
+use crate::export::{Decision, Header, History, Mandates, People, Prologue, Raw, Reader};
 use crate::global::Global;
 use crate::input::Source;
 use crate::key_set::{Issuer, document, parse, published_at, well_formed};
@@ -43,6 +45,11 @@ use crate::value::source;
 /// twice within 65,536 decisions or does not hold its decision's `decided_at`. It computes the month's spending and the
 /// recent requests again, and checks the trailer's count, hash and signature. Clocks that stepped cause no finding: there
 /// is no tolerance, and no need of one.
+///
+/// Where a person has answered a review, or stopped an agent, it makes the signed statement again from the decision,
+/// compares it with the one that was signed, and verifies the signature of the person's passkey, which must have been
+/// enrolled before and not withdrawn. The summary lists the answers of each person. A passkey shows no digits: its
+/// signature does not prove what a page displayed.
 ///
 /// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
 /// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
@@ -162,6 +169,9 @@ struct Summary {
     outside: u64,
     /// Decisions whose basis was taken as recorded, since it rests on decisions before the export.
     openings: u64,
+    /// The answers of each person.
+    #[serde(skip_serializing_if = "ByPerson::is_empty")]
+    people: ByPerson,
     findings: u64,
     by_check: BTreeMap<&'static str, u64>,
 }
@@ -197,7 +207,9 @@ pub(crate) fn run(args: &Audit, global: &Global, output: &mut Output) -> Result<
     let names = if names.len() > 1 { names } else { Vec::new() };
     let (mut headers, mut read, mut of_parts, mut sequences) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for Part { source, reader, prologue: Prologue { header, mandates } } in parts {
+    let mut records = Vec::new();
+    for Part { source, reader, prologue: Prologue { header, mandates, people } } in parts {
+        records.extend(people);
         sequences.extend(ranges::named(&mandates, header.as_ref()));
         headers.push(header);
         of_parts.push(mandates);
@@ -209,14 +221,18 @@ pub(crate) fn run(args: &Audit, global: &Global, output: &mut Output) -> Result<
         whole.export = names.get(part).cloned();
         whole.print(vec![finding], output)?;
     }
+    let people = People::of_records(records);
+    whole.summary.people.stops(&people);
+    whole.export = None;
+    whole.print(answers::of_stops(&people, &issuers, header.as_ref()), output)?;
     for (number, ((source, reader), header)) in read.into_iter().zip(&headers).enumerate() {
         whole.begin(header.as_ref(), names.get(number).cloned());
         if header.is_none() {
             let expected = "a header line with the filters of the export";
             whole.print(vec![Finding::new(1, None, "export", "no header", expected)], output)?;
         }
-        let auditor =
-            Auditor { issuers: &issuers, keys: &keys, header: header.as_ref(), mandates: &mandates };
+        let (header, mandates, people) = (header.as_ref(), &mandates, &people);
+        let auditor = Auditor { issuers: &issuers, keys: &keys, header, mandates, people };
         audit(reader, source, &auditor, &mut whole, output)?;
         let rest = whole.end_part();
         whole.print(rest, output)?;
@@ -328,6 +344,7 @@ impl<'a> Whole<'a> {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
             let (header, part) = (self.header, self.part);
             let mut step = Step { line, decision: &decision, header, part, findings: &mut findings };
+            self.summary.people.take(&decision);
             let follows = self.history.take(&decision);
             if self.chain.take(&mut step, &follows) {
                 self.nonces.take(&mut step);
@@ -384,7 +401,7 @@ impl<'a> Whole<'a> {
     }
 
     fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let Summary { environment, decisions, mandates, outside, openings, findings, by_check } =
+        let Summary { environment, decisions, mandates, outside, openings, people, findings, by_check } =
             &self.summary;
         if output.is_json() {
             output.json(&OutputLine::Summary(&self.summary))?;
@@ -407,6 +424,7 @@ impl<'a> Whole<'a> {
                     format_args!("{openings} decisions rest on what was before the export"),
                 );
             }
+            people.print(output);
             if *findings == 0 {
                 output
                     .text(&format!("{GOOD}NOTHING FOUND{GOOD:#}: every signature and every verdict holds\n"));

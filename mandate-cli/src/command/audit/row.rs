@@ -4,9 +4,9 @@ use mandate_core::jwks::KeySet;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
 use mandate_core::{Evaluation, Mandate, ReviewStatus, Verdict, VerdictClaims, evaluate};
 
-use super::Finding;
 use super::trailer::Sealed;
-use crate::export::{Decision, Entry, Header, Mandates, Raw, with_revocation};
+use super::{Finding, answers};
+use crate::export::{Decision, Entry, Header, Mandates, People, Raw, with_revocation};
 
 /// What every line is checked against.
 #[derive(Clone, Copy)]
@@ -15,6 +15,7 @@ pub(super) struct Auditor<'a> {
     pub(super) keys: &'a KeySet,
     pub(super) header: Option<&'a Header>,
     pub(super) mandates: &'a Mandates,
+    pub(super) people: &'a People,
 }
 
 /// A checked line.
@@ -46,7 +47,7 @@ impl Auditor<'_> {
                     return audited;
                 }
                 Ok(Entry::Mandate(mandate)) => format!("the mandate {} among the decisions", mandate.id),
-                Ok(Entry::Governing) => "a governing record among the decisions".to_owned(),
+                Ok(Entry::Governing(_)) => "a governing record among the decisions".to_owned(),
                 Ok(Entry::Export(_)) => "a second header".to_owned(),
                 Err(e) => e.to_string(),
             }
@@ -91,6 +92,7 @@ impl Auditor<'_> {
             found("review", &has(decision.review.is_some()), &has(claims.verdict == Verdict::Review));
         }
         resolved_after(decision, &mut found);
+        answers::of_review(decision, self.people, self.header, &mut found);
         self.filter(decision, &mut found);
         self.mandate(decision, &mut found);
     }
