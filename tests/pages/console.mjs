@@ -12,7 +12,7 @@ import { start } from './browser.mjs';
 const [playwright, axe, place, screenshots] = process.argv.slice(2);
 const { link, api, agent, organization, mandate } = JSON.parse(readFileSync(0, 'utf8'));
 const origin = new URL(place).origin;
-const browser = await start({ playwright, axe, screenshots, allowed: [`${origin}/`], secret: link.split('#')[1] });
+const browser = await start({ playwright, axe, screenshots, allowed: [`${origin}/`, 'about:blank'], secret: link.split('#')[1] });
 const found = {};
 let person;
 

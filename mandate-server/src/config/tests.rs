@@ -3,7 +3,7 @@
 
 use figment::Jail;
 
-use super::check::{base_url, issuer_url, site_url};
+use super::check::{base_url, console_url, issuer_url, site_url};
 use super::*;
 
 /// What `Settings::load` refuses with when a file, variables and flags are as given.

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName, HeaderValue};
+use mandate_core::Principal;
 
 use super::Console;
 use super::session::{Place, Visit};
@@ -78,7 +79,7 @@ impl<'a> Frame<'a> {
     /// Of a page for a person who has signed in.
     pub(super) fn of(visit: &'a Visit, here: &'static str) -> Self {
         let person = &visit.viewer.person;
-        let roles: Vec<_> = person.roles.iter().map(|role| role.as_str()).collect();
+        let roles: Vec<_> = person.roles.iter().map(Principal::as_str).collect();
         Self {
             is_observing: visit.mode == Mode::Observe,
             person: Some(&person.name),

@@ -35,7 +35,7 @@ struct AgentRow {
 
 #[derive(Debug, Template)]
 #[template(path = "console/webhooks.html")]
-struct Webhooks<'a> {
+struct WebhooksPage<'a> {
     frame: Frame<'a>,
     webhooks: Vec<WebhookRow>,
     sent: Vec<SentRow>,
@@ -117,7 +117,7 @@ pub(super) async fn agents(State(console): State<Arc<Console>>, visit: Visit) ->
 pub(super) async fn webhooks(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
     let environment = visit.viewer.environment.id;
     let (webhooks, sent) = console.read(move |tx| lists::webhooks(tx, environment)).await?;
-    html(&Webhooks {
+    html(&WebhooksPage {
         frame: Frame::of(&visit, WEBHOOKS),
         sent: sent.iter().map(|sent| SentRow::of(sent, &webhooks)).collect(),
         webhooks: webhooks.iter().map(WebhookRow::from).collect(),

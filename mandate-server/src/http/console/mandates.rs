@@ -30,7 +30,7 @@ struct Mandates<'a> {
 
 #[derive(Debug, Template)]
 #[template(path = "console/mandate.html")]
-struct Mandate<'a> {
+struct MandatePage<'a> {
     frame: Frame<'a>,
     mandate: Written,
     may_stop: bool,
@@ -43,7 +43,7 @@ struct Usage<'a> {
     frame: Frame<'a>,
     month: String,
     months: Vec<(String, String)>,
-    rows: Vec<Spent>,
+    rows: Vec<SpentRow>,
     verdicts: Vec<Counted>,
     denials: Vec<Denied>,
     has_more: bool,
@@ -51,7 +51,7 @@ struct Usage<'a> {
 
 /// What an agent has spent in a currency.
 #[derive(Debug)]
-struct Spent {
+struct SpentRow {
     agent: String,
     currency: String,
     spent: String,
@@ -99,7 +99,7 @@ pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Re
     let person = &visit.viewer.person;
     let is_governing = matches!(mandate.status(visit.at), MandateStatus::Active | MandateStatus::Expired);
     let may = person.may == May::Review && person.roles.contains(&mandate.terms.principal);
-    html(&Mandate {
+    html(&MandatePage {
         frame: Frame::of(&visit, MANDATES),
         may_stop: is_governing && may,
         history: history.iter().rev().map(|mandate| Written::of(mandate, visit.at)).collect(),
@@ -118,7 +118,7 @@ pub(super) async fn usage(State(console): State<Arc<Console>>, visit: Visit) -> 
         frame: Frame::of(&visit, USAGE),
         month: month.to_string(),
         months: months(visit.at),
-        rows: metered.iter().map(|metered| Spent::of(metered, is_current)).collect(),
+        rows: metered.iter().map(|metered| SpentRow::of(metered, is_current)).collect(),
         verdicts: counted(&metered),
         denials: denials(&metered),
         has_more,
@@ -139,7 +139,7 @@ fn months(now: Timestamp) -> Vec<(String, String)> {
     months.into_iter().map(|month| (month.clone(), month)).collect()
 }
 
-impl Spent {
+impl SpentRow {
     fn of(metered: &Metered, is_current: bool) -> Self {
         let limits = metered.mandate.as_ref().map(|mandate| &mandate.terms.limits);
         // The limit is the one of today, and says nothing of another month.

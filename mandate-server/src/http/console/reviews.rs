@@ -23,12 +23,12 @@ use crate::service::people::May;
 struct Reviews<'a> {
     frame: Frame<'a>,
     count: String,
-    rows: Vec<Waits>,
+    rows: Vec<QueueRow>,
 }
 
 /// A row of the queue.
 #[derive(Debug)]
-struct Waits {
+struct QueueRow {
     review: String,
     amount: String,
     currency: String,
@@ -42,7 +42,7 @@ struct Waits {
 
 #[derive(Debug, Template)]
 #[template(path = "console/review.html")]
-struct Review<'a> {
+struct ReviewPage<'a> {
     frame: Frame<'a>,
     review: String,
     decision: String,
@@ -114,7 +114,7 @@ struct Denied {
 pub(super) async fn queue(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let found = console.read(move |tx| queue::queue(tx, environment, now)).await?;
-    let rows = found.waiting.iter().map(|waiting| Waits::of(waiting, now)).collect();
+    let rows = found.waiting.iter().map(|waiting| QueueRow::of(waiting, now)).collect();
     html(&Reviews { frame: Frame::of(&visit, REVIEWS), count: count(&found), rows })
 }
 
@@ -128,7 +128,7 @@ fn count(queue: &Queue) -> String {
     }
 }
 
-impl Waits {
+impl QueueRow {
     fn of(waiting: &Waiting, now: Timestamp) -> Self {
         Self {
             review: waiting.review.to_string(),
@@ -155,13 +155,13 @@ pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Re
     html(&shown(&visit, &detail, record))
 }
 
-fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review<'a> {
+fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> ReviewPage<'a> {
     let now = visit.at;
     let is_pending = record.status.at(record.expires_at, now) == ReviewStatus::Pending;
     let why_not = if is_pending { why_not(visit, record) } else { None };
     let history = &detail.history;
     let governing = detail.newer.as_ref().or(detail.mandate.as_ref());
-    Review {
+    ReviewPage {
         frame: Frame::of(visit, REVIEWS),
         review: record.id.to_string(),
         decision: detail.whole.decision.id.to_string(),
