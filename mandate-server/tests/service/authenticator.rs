@@ -13,10 +13,10 @@ use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
 use mandate_server::error::Refusal;
 use mandate_server::model::call::ScriptError;
 use mandate_server::service::audit::Operator;
+use mandate_server::service::people::answers::{self, Outcome};
 use mandate_server::service::people::enrolment::{self, Finished};
 use mandate_server::service::people::statements::{self, Issued, Subject};
 use mandate_server::service::people::{self, May, New, Secret, Viewer};
-use mandate_server::service::people::answers::{self, Outcome};
 use mandate_server::store::tx::Tx;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -55,7 +55,10 @@ impl Authenticator {
         data.extend(key.x());
         data.extend([0x22, 0x58, 0x20]);
         data.extend(key.y());
-        Registration { authenticator_data: data, client_data: client_data("webauthn.create", challenge, ORIGIN) }
+        Registration {
+            authenticator_data: data,
+            client_data: client_data("webauthn.create", challenge, ORIGIN),
+        }
     }
 
     pub(crate) fn sign(&self, challenge: [u8; 32]) -> Assertion {
@@ -121,7 +124,9 @@ pub(crate) fn operate<T: Send>(
 /// A person whom the operator has created, and the secret of the link.
 pub(crate) fn created(world: &World, name: &str, role: &str, may: May) -> (PersonId, Secret) {
     let (id, of) = (PersonId::from_bytes(world.new_id()), acme());
-    let secret = || Secret::new(zeroize::Zeroizing::new([world.new_id(), world.new_id()].concat().try_into().unwrap()));
+    let secret = || {
+        Secret::new(zeroize::Zeroizing::new([world.new_id(), world.new_id()].concat().try_into().unwrap()))
+    };
     let random = secret();
     let new = New {
         id,
@@ -131,7 +136,8 @@ pub(crate) fn created(world: &World, name: &str, role: &str, may: May) -> (Perso
         secret: Secret::parse(&random.to_text()).unwrap(),
     };
     let by = operator(world);
-    operate(world, |tx| people::create(tx, &world.moments, (&of, EnvironmentKind::Sandbox), &new, &by)).unwrap();
+    operate(world, |tx| people::create(tx, &world.moments, (&of, EnvironmentKind::Sandbox), &new, &by))
+        .unwrap();
     (id, random)
 }
 
@@ -167,10 +173,8 @@ pub(crate) async fn finish(
 ) -> Result<(Viewer, Secret), Refusal> {
     let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
     let link = Secret::parse(&secret.to_text()).unwrap();
-    run(world, move |tx| {
-        enrolment::finish(tx, &moments, &party(), (&environment, &acme()), &link, &finished)
-    })
-    .await
+    run(world, move |tx| enrolment::finish(tx, &moments, &party(), (&environment, &acme()), &link, &finished))
+        .await
 }
 
 /// A person of this role who is signed in.
@@ -194,8 +198,6 @@ pub(crate) async fn answer(
 ) -> Result<Outcome, Refusal> {
     let (moments, engine) = (Arc::clone(&world.moments), Arc::clone(&world.engine));
     let viewer = viewer.clone();
-    run(world, move |tx| {
-        answers::answer(tx, &moments, &engine, &party(), &viewer, challenge, &assertion)
-    })
-    .await
+    run(world, move |tx| answers::answer(tx, &moments, &engine, &party(), &viewer, challenge, &assertion))
+        .await
 }

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use mandate_core::people::Answer;
 use mandate_core::json::Object;
+use mandate_core::people::Answer;
 use mandate_core::{EnvironmentKind, MandateId, ReviewId, Timestamp};
 use mandate_server::clock::Clock as _;
+use mandate_server::service::audit;
 use mandate_server::service::exports::Format;
 use mandate_server::service::people::answers::Outcome;
 use mandate_server::service::people::enrolment::Finished;
 use mandate_server::service::people::statements::{MAX_STATEMENTS, STATEMENT_SECONDS, Subject};
 use mandate_server::service::people::{self, May, Secret, Viewer, sessions, sign_in};
-use mandate_server::service::audit;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::log_records;
 use serde_json::{Value, json};
 
 use crate::authenticator::{
-    Authenticator, GOOD, ORIGIN, acme, answer, created, enrol, finish, issue, operate, operator, party, person, run,
+    Authenticator, GOOD, ORIGIN, acme, answer, created, enrol, finish, issue, operate, operator, party,
+    person, run,
 };
 use crate::exports::Archive;
 use crate::oracle;
@@ -36,7 +37,8 @@ async fn review(world: &World) -> (ReviewId, Value) {
 
 /// What audit records say that was done, oldest first: the action, and the check that refused it.
 fn audited(world: &World) -> Vec<(String, Option<String>)> {
-    let records = operate(world, |tx| Ok(audit::newest(tx, None, Timestamp::from_seconds(0), 1_000)?)).unwrap();
+    let records =
+        operate(world, |tx| Ok(audit::newest(tx, None, Timestamp::from_seconds(0), 1_000)?)).unwrap();
     let said = records.into_iter().rev().map(|record| {
         let details: Value = serde_json::from_str(record.details.get()).unwrap();
         (record.action, details["refused"].as_str().map(ToOwned::to_owned))
@@ -84,7 +86,11 @@ async fn an_answer_is_what_the_person_signed_and_the_log_says_so() {
     let (approved, decision) = review(world).await;
     let (denied, _) = review(world).await;
     let issued = issue(world, &ada, Subject::Approve(approved)).await.unwrap();
-    assert!(issued.json.contains(r#""amount":300,"currency":"USD","recipient":"vendor:v""#), "{}", issued.json);
+    assert!(
+        issued.json.contains(r#""amount":300,"currency":"USD","recipient":"vendor:v""#),
+        "{}",
+        issued.json
+    );
     let outcome = answer(world, &ada, issued.challenge, key.sign(issued.challenge)).await.unwrap();
     let Outcome::Approved { decision: fresh, .. } = outcome else { panic!("{outcome:?}") };
 
@@ -94,11 +100,17 @@ async fn an_answer_is_what_the_person_signed_and_the_log_says_so() {
 
     let shown = world.decision(&world.organization, &decision).await;
     let by = json!({ "kind": "person", "id": ada.person.id.to_string(), "name": "Ada" });
-    assert_eq!((&shown["review"]["resolved_by"], &shown["review"]["decision"]), (&by, &json!(fresh.to_string())));
+    assert_eq!(
+        (&shown["review"]["resolved_by"], &shown["review"]["decision"]),
+        (&by, &json!(fresh.to_string()))
+    );
     let records = governing(world);
     let [.., approval, denial] = &records[..] else { panic!("{records:?}") };
     assert_eq!((&approval["type"], &approval["by"]), (&json!("review.approved"), &by));
-    assert_eq!((&denial["type"], &denial["by"], &denial["reason"]), (&json!("review.denied"), &by, &json!("too dear")));
+    assert_eq!(
+        (&denial["type"], &denial["by"], &denial["reason"]),
+        (&json!("review.denied"), &by, &json!("too dear"))
+    );
     assert_eq!(records[0]["type"], "person.key");
     assert_eq!((&records[0]["name"], &records[0]["origin"]), (&json!("Ada"), &json!(ORIGIN)));
 
@@ -137,8 +149,10 @@ async fn a_person_stops_an_agent_once() {
     let agent = world.agent("a").await;
     let mandate = world.mandate(&agent, 1_000, "").await;
     let id = MandateId::parse(&mandate).unwrap();
-    let (first, second) =
-        (issue(&world, &ada, Subject::Stop(id)).await.unwrap(), issue(&world, &ada, Subject::Stop(id)).await.unwrap());
+    let (first, second) = (
+        issue(&world, &ada, Subject::Stop(id)).await.unwrap(),
+        issue(&world, &ada, Subject::Stop(id)).await.unwrap(),
+    );
     assert_eq!(answer(&world, &ada, first.challenge, key.sign(first.challenge)).await, Ok(Outcome::Stopped));
     assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
     let again = answer(&world, &ada, second.challenge, key.sign(second.challenge)).await.unwrap_err();
@@ -174,10 +188,7 @@ async fn what_was_not_signed_by_this_person_for_this_answer_is_refused() {
     let (review, _) = review(&world).await;
     let subject = || Subject::Approve(review);
     let mut checks = Vec::new();
-    for (check, made) in [
-        ("credential", other.sign([0; 32])),
-        ("challenge", key.sign([0; 32])),
-    ] {
+    for (check, made) in [("credential", other.sign([0; 32])), ("challenge", key.sign([0; 32]))] {
         let issued = issue(&world, &ada, subject()).await.unwrap();
         assert!(answer(&world, &ada, issued.challenge, made).await.is_err(), "{check}");
         checks.push(check);
@@ -275,7 +286,14 @@ async fn a_session_ends_when_idle_at_last_and_by_the_operator() {
     assert!(found(&world, &secret).await.is_some());
     world.clock.advance(1);
     assert!(found(&world, &secret).await.is_none(), "idle");
-    assert_eq!(issue(&world, &viewer, Subject::Stop(MandateId::from_bytes([1; 16]))).await.unwrap_err().code.status(), 401);
+    assert_eq!(
+        issue(&world, &viewer, Subject::Stop(MandateId::from_bytes([1; 16])))
+            .await
+            .unwrap_err()
+            .code
+            .status(),
+        401
+    );
 
     let (seen, secret) = signed_in(&world, &key).await.unwrap();
     let steps = sessions::LONGEST_SECONDS / 600;

@@ -53,6 +53,11 @@ impl Post {
     ) -> Result<T, Refusal> {
         Ok(Object::parse(&self.body).and_then(parse)?)
     }
+
+    /// Refuses a body with any member.
+    pub(super) fn nothing(&self) -> Result<(), Refusal> {
+        Ok(Object::parse(&self.body)?.finish()?)
+    }
 }
 
 /// Refuses what another site's page, or no page at all, has sent.

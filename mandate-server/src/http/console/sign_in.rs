@@ -7,7 +7,6 @@ use axum::response::Response;
 use form_urlencoded::parse;
 use hyper::header;
 use hyper::{StatusCode, Uri};
-use mandate_core::json::Object;
 use mandate_core::people::{Assertion, CredentialId, Registration};
 use serde::Serialize;
 
@@ -114,7 +113,7 @@ impl Post {
 
 /// Gives a challenge to be signed.
 pub(super) async fn begin_sign_in(post: Post) -> Result<Response, Failure> {
-    post.parse(Object::finish)?;
+    post.nothing()?;
     let environment = post.environment(not_enrolled).await?;
     let moments = Arc::clone(&post.console.moments);
     let challenge = post.write(move |tx| sign_in::begin(tx, &moments, &environment)).await?;
