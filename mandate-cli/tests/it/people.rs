@@ -108,20 +108,29 @@ impl Told {
         review["answer"] = serde_json::from_str(&answer.to_json()).unwrap();
         let answered = json!({"type": "review.denied", "at": at(60).to_string(), "answer": answer.hash()});
         let records = self.records.iter().chain([&answered]).chain(after);
-        let hidden = base64url(&[0; 32]);
-        let records = records.zip(1_u64..).map(|(record, number)| {
-            json!({"governing": record, "number": number, "random": hidden, "blind": hidden}).to_string()
-        });
+        let records =
+            records.zip(1..).map(|(record, number)| governing(record, number).to_string()).collect();
         let mut lines = self.lines.clone();
         lines[self.at] = row.to_string();
-        let first = lines.iter().position(|line| line.starts_with(r#"{"decision""#)).unwrap();
-        lines.splice(first..first, records);
-        sealed(&lines)
+        with_records(lines, records)
     }
 
     fn sound(&self) -> Answer {
         self.signed(self.statement.to_json(), 0b101)
     }
+}
+
+/// The line of a governing record.
+fn governing(record: &Value, number: u64) -> Value {
+    let hidden = base64url(&[0; 32]);
+    json!({"governing": record, "number": number, "random": hidden, "blind": hidden})
+}
+
+/// The export with these lines before its decisions.
+fn with_records(mut lines: Vec<String>, records: Vec<String>) -> String {
+    let first = lines.iter().position(|line| line.starts_with(r#"{"decision""#)).unwrap();
+    lines.splice(first..first, records);
+    sealed(&lines)
 }
 
 fn withdrawn() -> Value {
@@ -207,4 +216,27 @@ fn an_answer_that_the_record_does_not_name_is_found() {
     let lines: Vec<_> =
         export.lines().map(|line| line.replacen(r#""answer":{"#, r#""later":{"#, 1)).collect();
     check(&sealed(&lines), &[("answer", 1)]);
+}
+
+#[test]
+fn a_stop_is_audited_like_an_answer() {
+    let told = Told::new();
+    let export = |stopped: MandateId, has_answer: bool| {
+        let statement = Statement { subject: Subject::Stop, ..told.statement.clone() };
+        let answer = told.signed(statement.to_json(), 0b101);
+        let record = json!({"type": "mandate.revoked", "at": at(60).to_string(), "agent": statement.agent,
+            "mandate": stopped, "revoked_after": 7, "by": {"kind": "person", "id": person(), "name": "Ada"},
+            "answer": answer.hash()});
+        let mut stop = governing(&record, 2);
+        if has_answer {
+            stop["answer"] = serde_json::from_str(&answer.to_json()).unwrap();
+        }
+        with_records(told.lines.clone(), vec![governing(&told.records[0], 1).to_string(), stop.to_string()])
+    };
+    let sound = export(told.statement.mandate, true);
+    run(&sound, &[])
+        .code(0)
+        .shows(&format!("answers      0 approved, 0 denied, 1 stopped, by Ada ({})\n", person()));
+    check(&export(told.statement.mandate, false), &[("answer", 1)]);
+    check(&export(MandateId::new(at(0), 9), true), &[("answer_digits", 1)]);
 }
