@@ -23,7 +23,9 @@ use view::{ContractClaims, View};
 
 pub use crate::store::sql::escrows::Escrow;
 pub use address::Address;
-pub use settling::{LONGEST_WAIT_SECONDS, MAX_REFUSAL_REASON, Reply, claim, due, give_back, settle};
+pub use settling::{
+    DueInstruction, LONGEST_WAIT_SECONDS, MAX_REFUSAL_REASON, Reply, claim, due, give_back, settle,
+};
 
 /// The longest condition, in characters.
 pub const MAX_CONDITION: usize = 2_000;
@@ -74,11 +76,12 @@ pub struct Transition {
 ///
 /// # Errors
 /// There is no such decision, it is not `allow`, it has an escrow, it no longer counts, or `refund_after` is not in the
-/// future. Or the clock is behind the high-water mark: then it is not known whether the token has expired.
+/// future. Or the clock is behind the high-water mark: then it is not known whether the token has expired. Or the decision
+/// or its mandate is damaged.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     let id = command.decision;
-    let Some(whole) = sql::decisions::find(tx, environment.id, id)? else {
+    let Some(whole) = sql::decisions::find_sound(tx, environment.id, id)? else {
         let message = format!("decision must be one of this environment; got `{id}`");
         return Err(Refusal::invalid(message).into());
     };
@@ -145,8 +148,8 @@ fn must_still_count(
         return Err(Refusal::invalid(message).into());
     }
     let mandate =
-        decision.mandate.map(|mandate| sql::mandates::find(tx, environment, mandate)).transpose()?;
-    if let Some(mandate) = mandate.flatten().filter(|mandate| mandate.revoked_at.is_some()) {
+        decision.mandate.map(|mandate| sql::mandates::find_sound(tx, environment, mandate)).transpose()?;
+    if let Some(mandate) = mandate.filter(|mandate| mandate.revoked_at.is_some()) {
         let message =
             format!("decision must be one whose mandate is not revoked; {}, of {id}, is", mandate.id);
         return Err(Refusal::invalid(message).into());
@@ -157,7 +160,7 @@ fn must_still_count(
 /// Moves an escrow on. A state that moves funds is asked for, and entered when the provider has settled.
 ///
 /// # Errors
-/// There is none of that id, the transition is not allowed, or an instruction is pending.
+/// There is none of that id, the transition is not allowed, or an instruction is pending. Or its decision is damaged.
 pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;

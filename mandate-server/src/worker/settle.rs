@@ -11,7 +11,7 @@ use tracing::{error, warn};
 use crate::error::Fault;
 use crate::metrics::{Metrics, Settling};
 use crate::model::call::ScriptError;
-use crate::service::escrows::{self, Reply};
+use crate::service::escrows::{self, DueInstruction, Reply};
 use crate::service::moments::Moments;
 use crate::settlement::{Instruction, Settlement};
 use crate::store::Store;
@@ -107,10 +107,18 @@ async fn carry_out(
     let due = store.read(move |tx| escrows::due(tx, now, MAX_AT_ONCE)).await??;
     let (count, began) = (due.len(), Instant::now());
     let round = &Round { store, settlement, moments, metrics, now, began, stop };
-    let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, sent)| async move {
+    let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |due| async move {
+        let DueInstruction { key, escrow, sent } = due;
         if *stop.borrow() {
             return;
         }
+        let escrow = match escrow {
+            Ok(escrow) => escrow,
+            Err(fault) => {
+                error!(escrow = %key.escrow, kind = fault.kind(), reason = %fault, "an instruction is not sent: its escrow is damaged");
+                return;
+            }
+        };
         if let Err(fault) = round.take_and_attempt(key, &escrow, sent).await {
             error!(escrow = %key.escrow, kind = fault.kind(), reason = %fault, "the outcome of an instruction was not written down");
         }

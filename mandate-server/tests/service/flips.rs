@@ -3,6 +3,7 @@
 //! A small database has each thing that denies. Of each copy one bit is flipped, then a server starts on it, and is asked
 //! what one on an undamaged copy was asked.
 
+mod escrows;
 mod questions;
 mod wal;
 
@@ -133,6 +134,15 @@ async fn bases(folder: &TempDir) -> (World, Vec<Question>, [PathBuf; 2]) {
     (world, questions, [orderly, killed])
 }
 
+/// A copy of a database, after a statement, as the name of a database.
+fn changed(from: &Path, to: &Path, statement: &str) -> String {
+    std::fs::copy(from, to).unwrap();
+    let connection = rusqlite::Connection::open(to).unwrap();
+    connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
+    assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
+    format!("sqlite://{}", to.display())
+}
+
 /// Asks all questions of a server on a database. Gives how many had no verdict, and those that had another one.
 async fn trial(world: &World, database: &Path, questions: &[Question]) -> (usize, Vec<String>) {
     let database = format!("sqlite://{}", database.display());
@@ -214,13 +224,7 @@ async fn what_decides_is_a_fault_once_it_is_another_and_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (world, questions, [orderly, _]) = bases(&folder).await;
     for (number, (statement, named)) in DECIDES.iter().enumerate() {
-        let damaged = folder.path().join(format!("{number}.db"));
-        std::fs::copy(&orderly, &damaged).unwrap();
-        let connection = rusqlite::Connection::open(&damaged).unwrap();
-        connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
-        assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
-        drop(connection);
-        let database = format!("sqlite://{}", damaged.display());
+        let database = changed(&orderly, &folder.path().join(format!("{number}.db")), statement);
         let store = apart::open(&database, Arc::clone(&world.engine) as _).unwrap();
         let asked = &questions[0];
         let fault = answer(&world, &store, asked).await.unwrap_err();
@@ -254,13 +258,7 @@ async fn the_end_of_the_log_is_whole_or_the_server_does_not_start() {
     .iter()
     .enumerate()
     {
-        let damaged = folder.path().join(format!("{number}.db"));
-        std::fs::copy(&killed, &damaged).unwrap();
-        let connection = rusqlite::Connection::open(&damaged).unwrap();
-        connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
-        assert_eq!(connection.execute(change, []).unwrap(), 1, "{change}");
-        drop(connection);
-        let database = format!("sqlite://{}", damaged.display());
+        let database = changed(&killed, &folder.path().join(format!("{number}.db")), change);
         let opened = apart::open(&database, Arc::clone(&world.engine) as _);
         let fault = opened.map(|store| store.close()).unwrap_err();
         assert_eq!(fault.kind(), "corrupt", "{change}: {fault}");

@@ -7,8 +7,8 @@ use mandate_core::cursor::CursorKey;
 use mandate_core::{EnvironmentKind, EscrowId, EscrowState};
 use mandate_server::clock::Clock as _;
 use mandate_server::service::audit::{self, Operator};
-use mandate_server::service::escrows;
 use mandate_server::service::escrows::Reply::{self, Pending, Settled};
+use mandate_server::service::escrows::{self, Create};
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::settlements;
 use mandate_server::settlement::{Local, Settlement};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::apart;
 use crate::deal::{Deal, Provider, refused};
-use crate::escrows::message;
+use crate::escrows::{create, message, open};
 use crate::events::{deliveries, log, webhook};
 use crate::world;
 
@@ -48,6 +48,32 @@ async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
     let wanted = json!({"action": "lock", "escrow": escrow["escrow"], "contract": escrow["contract"],
         "amount": 40.5, "currency": "USD", "buyer": "agt_a", "seller": "vendor:v"});
     assert_eq!(serde_json::to_value(&sent[0]).unwrap(), wanted);
+}
+
+#[tokio::test]
+async fn an_instruction_whose_decision_is_damaged_is_not_sent_and_keeps_no_other_from_being_sent() {
+    let deal = Deal::begin().await;
+    let agent = deal.world.agent("b").await;
+    deal.world.mandate(&agent, 1_000, "").await;
+    let decision = deal.world.ask(&agent, "7").await["decision"].clone();
+    let create = Create { settlement: Pending, ..create(&deal.world, &decision) };
+    assert_eq!(open(&deal.world, create).await.status, 201);
+    // By the server itself: after another program's write it reads the end of the log again, and begins no transaction.
+    let change = async |sql: &'static str| {
+        let changed = deal.world.store.write(move |tx| Ok(tx.execute(sql, &[])?)).await;
+        assert_eq!(changed.unwrap().unwrap(), 1, "{sql}");
+    };
+    change("UPDATE decisions SET amount = '9000' WHERE amount = '7'").await;
+    deal.provider.answers([Ok(Settled)]);
+    assert_eq!(deal.run().await, 2);
+    let amount = |sent| serde_json::to_value(sent).unwrap()["amount"].to_string();
+    let amounts = || deal.provider.sent().into_iter().map(amount).collect::<Vec<_>>();
+    assert_eq!(amounts(), ["40.5"]);
+    deal.must_be("funded", false, "lock.1 settled").await;
+    change("UPDATE decisions SET amount = '7' WHERE amount = '9000'").await;
+    deal.provider.answers([Ok(Settled)]);
+    assert_eq!(deal.run().await, 1);
+    assert_eq!(amounts(), ["7"]);
 }
 
 #[tokio::test]

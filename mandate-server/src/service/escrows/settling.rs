@@ -189,17 +189,31 @@ fn latest(now: Timestamp) -> Timestamp {
     now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS)
 }
 
-/// At most `limit` instructions that are due at `now`, each with its escrow and how often it was sent. One that is
-/// due later than any can be was put off by a clock that was ahead and has been set back: it is due too.
+/// An instruction that is due.
+#[derive(Debug)]
+pub struct DueInstruction {
+    /// Its key.
+    pub key: InstructionKey,
+    /// Its escrow, or why that cannot be settled: one that is damaged keeps no other from being settled.
+    pub escrow: Result<Escrow, Fault>,
+    /// How often it was sent.
+    pub sent: i64,
+}
+
+/// At most `limit` instructions that are due at `now`. One that is due later than any can be was put off by a clock that was
+/// ahead and has been set back: it is due too.
 ///
 /// # Errors
 /// The database fails.
-pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(InstructionKey, Escrow, i64)>, Fault> {
+pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<DueInstruction>, Fault> {
     let mut instructions = Vec::new();
     for (key, sent) in sql::instructions::due(tx, now, latest(now), limit)? {
-        let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
-        let escrow = escrow.ok_or_else(|| Fault::corrupt("database: an instruction without an escrow"))?;
-        instructions.push((key, escrow, sent));
+        let escrow = match sql::escrows::find_sound(tx, key.environment, key.escrow) {
+            Ok(found) => found.ok_or_else(|| Fault::corrupt("database: an instruction without an escrow")),
+            Err(damaged @ Fault::Corrupt(_)) => Err(damaged),
+            Err(fault) => return Err(fault),
+        };
+        instructions.push(DueInstruction { key, escrow, sent });
     }
     Ok(instructions)
 }

@@ -8,6 +8,9 @@
 //!
 //! What decides is verified where it is read to be decided on ([`Tx::verifies`]). A transaction that only reads shows what
 //! is there, and `check` finds all that is damaged.
+//!
+//! Escrows and instructions have no checksum. What they move, and for whom, is their decision's, which is verified when an
+//! escrow is opened or moved on, and before an instruction is sent.
 
 use std::sync::LazyLock;
 
@@ -291,12 +294,21 @@ impl ChecksummedTable {
         sql: &'static str,
         parameters: &[Value],
     ) -> Result<(), Fault> {
-        if tx.verifies() {
-            let row = tx.row(self.row, key)?.ok_or_else(|| self.damaged(key, "it is not there"))?;
-            self.must_hold(&[], &row)?;
-        }
+        self.verify(tx, key)?;
         tx.execute_one(sql, parameters)?;
         self.seal(tx, key)
+    }
+
+    /// Refuses a row that is not there, or of which the checksum does not hold, where it decides.
+    ///
+    /// # Errors
+    /// It is such a row.
+    pub(in crate::store) fn verify(&self, tx: &mut Tx<'_>, key: &[Value]) -> Result<(), Fault> {
+        if !tx.verifies() {
+            return Ok(());
+        }
+        let row = tx.row(self.row, key)?.ok_or_else(|| self.damaged(key, "it is not there"))?;
+        self.must_hold(&[], &row)
     }
 
     /// Writes the checksum of a row that was written in this transaction, where it decides.

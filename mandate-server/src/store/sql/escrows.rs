@@ -2,8 +2,10 @@
 
 use mandate_core::{
     AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Recipient, Timestamp,
+    Verdict,
 };
 
+use super::decisions;
 use super::instructions::{self, Instruction};
 use super::keys::kind;
 use crate::error::Fault;
@@ -185,10 +187,29 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Es
     Ok(from_rows(tx.query(FIND, &[environment.into(), id.to_bytes().into()])?)?.pop())
 }
 
-/// One escrow, locked until the transaction ends.
+/// One escrow, whose funds are to be moved.
+///
+/// # Errors
+/// The checksum of its decision does not hold, or the decision does not allow the buyer a payment.
+pub fn find_sound(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
+    let Some(escrow) = find(tx, environment, id)? else { return Ok(None) };
+    let decision = decisions::find_sound(tx, environment, escrow.decision)?.map(|whole| whole.decision);
+    if decision.is_some_and(|of| of.verdict == Verdict::Allow && of.request.agent == escrow.buyer) {
+        return Ok(Some(escrow));
+    }
+    let decision = escrow.decision;
+    Err(Fault::corrupt(format!(
+        "database: escrows {id}: its decision {decision} allows its buyer no payment"
+    )))
+}
+
+/// One escrow to be moved on, locked until the transaction ends.
+///
+/// # Errors
+/// Those of [`find_sound`].
 pub fn lock(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
     tx.hold(HOLD, &[environment.into(), id.to_bytes().into()])?;
-    find(tx, environment, id)
+    find_sound(tx, environment, id)
 }
 
 /// Locks an escrow of any tenant until the transaction ends: for operators only.

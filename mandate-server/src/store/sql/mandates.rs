@@ -108,6 +108,16 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<Opt
     }
 }
 
+/// One mandate that a decision names, to be decided on.
+///
+/// # Errors
+/// It is not there, or its checksum does not hold.
+pub fn find_sound(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<Mandate, Fault> {
+    let key = key(environment, mandate);
+    MANDATES.verify(tx, &key)?;
+    find(tx, environment, mandate)?.ok_or_else(|| MANDATES.damaged(&key, "it is not there"))
+}
+
 /// A slice of the mandates of an environment, or of one agent.
 pub fn page(
     tx: &mut Tx<'_>,

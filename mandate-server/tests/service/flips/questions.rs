@@ -12,6 +12,7 @@ use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Store};
 use serde_json::Value;
 
+use super::escrows;
 use crate::apart;
 use crate::world::{World, claim, json};
 
@@ -23,12 +24,12 @@ pub(super) struct Question {
     pub(super) caller: Arc<Caller>,
     /// The hash of the caller's key, by which it is looked up.
     hash: [u8; 32],
-    what: What,
+    pub(super) what: What,
     pub(super) verdict: &'static str,
 }
 
 impl Question {
-    fn new(world: &World, caller: &Arc<Caller>, what: What, verdict: &'static str) -> Self {
+    pub(super) fn new(world: &World, caller: &Arc<Caller>, what: What, verdict: &'static str) -> Self {
         Self { caller: Arc::clone(caller), hash: hash(world, caller), what, verdict }
     }
 
@@ -46,13 +47,18 @@ fn hash(world: &World, caller: &Caller) -> [u8; 32] {
     apart::snapshot(&world.database, read).unwrap()
 }
 
-enum What {
+/// What is asked.
+pub(super) enum What {
     /// An amount, in a currency, of a category.
     Request(&'static str, &'static str, &'static str),
     /// The same request as before, under the key that its answer is kept under.
     Retry(&'static str),
     /// The approval of this review.
     Approval(Value),
+    /// An escrow of this decision.
+    Escrow(Value),
+    /// The release of the funds of this escrow.
+    Release(Value),
 }
 
 fn request(caller: &Caller, amount: &str, currency: &str, category: &str) -> Request {
@@ -75,6 +81,7 @@ pub(super) async fn live(world: &World) -> Vec<Question> {
     reviewed(world, &mut asked).await;
     not_in_force(world, &mut asked).await;
     kept(world, &mut asked).await;
+    escrows::escrowed(world, &mut asked).await;
     // In one minute, right before what is asked.
     for (name, requests, verdict) in [("fast", 10, "deny_velocity"), ("slow", 9, "allow")] {
         let agent = world.agent(name).await;
@@ -207,6 +214,8 @@ pub(super) async fn answer(world: &World, store: &Store, question: &Question) ->
             let request = request(&caller, amount, "USD", "c");
             store.decide(Authorization::new(once(world, &caller), Ok(request))).await
         }
+        What::Escrow(decision) => return escrows::opened(world, store, decision, question.verdict).await,
+        What::Release(escrow) => return escrows::released(world, store, escrow, question.verdict).await,
         What::Approval(review) => {
             let id = review.as_str().unwrap().to_owned();
             let approve = reviews::Approve { id, engine: Arc::clone(&world.engine) };
