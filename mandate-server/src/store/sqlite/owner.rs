@@ -39,12 +39,20 @@ impl Owner {
     pub(in crate::store) fn take(path: &str, patience: Duration) -> Result<Self, Fault> {
         let name = format!("{path}{SUFFIX}");
         let unusable = |e| beside::unusable(&name, &e);
-        let mut file = beside::open(&name).map_err(unusable)?;
         let began = Instant::now();
         let mut waited = false;
         loop {
+            let mut file = beside::open(&name).map_err(unusable)?;
             match file.try_lock() {
-                Ok(()) => break,
+                Ok(()) => {
+                    let mut owner = Self { path: path.to_owned(), lock: file };
+                    if owner.is_found() {
+                        write(&mut owner.lock, "").map_err(unusable)?;
+                        return Ok(owner);
+                    }
+                    // Deleted or replaced since it was opened. Others lock the file that has the name now.
+                    continue;
+                }
                 Err(TryLockError::Error(e)) => return Err(unusable(e)),
                 Err(TryLockError::WouldBlock) => {}
             }
@@ -61,8 +69,6 @@ impl Owner {
             }
             std::thread::sleep(INTERVAL);
         }
-        write(&mut file, "").map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), lock: file })
     }
 
     /// Writes down what this process does with the database.
@@ -109,4 +115,43 @@ fn write(file: &mut File, what: &str) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "process {} on host {host}{what}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use mandate_tests::wait::{DEADLINE, until};
+
+    use super::*;
+
+    /// How many files this process has open under that name.
+    fn opened(name: &str) -> usize {
+        let files = fs::read_dir("/proc/self/fd").unwrap();
+        files
+            .filter(|file| {
+                fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|of| of.to_str() == Some(name))
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_lock_that_is_replaced_while_it_is_waited_for_is_not_taken_for_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mandate.db").to_str().unwrap().to_owned();
+        let name = format!("{path}{SUFFIX}");
+        let first = Owner::take(&path, Duration::ZERO).unwrap();
+        let waiting = std::thread::spawn({
+            let path = path.clone();
+            move || Owner::take(&path, Duration::from_secs(1))
+        });
+        until(DEADLINE, "another waits", || (opened(&name) == 2).then_some(()));
+        fs::remove_file(&name).unwrap();
+        let second = Owner::take(&path, Duration::ZERO).unwrap();
+        drop(first);
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind(), "in_use");
+        assert!(second.is_found());
+        drop(second);
+        Owner::take(&path, Duration::ZERO).unwrap();
+    }
 }
