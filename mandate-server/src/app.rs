@@ -84,12 +84,14 @@ impl App {
         let metrics = Metrics::new();
         metrics.started(clock.now());
         let tls = Tls::read(&config.settings, clock.now())?;
+        let owned = parts::own(&config.settings).await?;
+        // Not before: while this server waits for a database, nothing that connects is to wait with it.
         let sockets = Sockets::bind(&config.settings).await?;
         let urls = sockets.urls(&config.settings);
         let (proxied, descriptors) = (config.settings.behind_proxy, Descriptors::raise());
         let drain_delay = Duration::from_secs(config.settings.drain_delay_seconds);
         let traces = traces(&config.settings, &metrics).await?;
-        let mut parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
+        let mut parts = Parts::open(config, owned, &urls, clock, entropy, metrics).await?;
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));

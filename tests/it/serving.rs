@@ -20,6 +20,13 @@ struct Serving {
     folder: TempDir,
 }
 
+const LISTENERS: [&str; 3] = ["api", "public", "ops"];
+
+/// The variable that sets the address of a listener.
+fn address_of(listener: &str) -> String {
+    format!("MANDATE_{}_ADDRESS", listener.to_uppercase())
+}
+
 impl Serving {
     fn start(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut serving = Self::spawn(flags, variables);
@@ -31,12 +38,13 @@ impl Serving {
     fn spawn(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(binary("mandate-server"));
-        command.env_clear().env("MANDATE_MASTER_KEY", MASTER_KEY).envs(variables.iter().copied());
-        command.current_dir(folder.path()).args(["serve", "--log-format", "json", "--log-level", "trace"]);
-        for listener in ["api", "public", "ops"] {
-            command.args([&format!("--{listener}-address"), "127.0.0.1:0"]);
+        command.env_clear().env("MANDATE_MASTER_KEY", MASTER_KEY);
+        for listener in LISTENERS {
+            command.env(address_of(listener), "127.0.0.1:0");
         }
-        command.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.envs(variables.iter().copied()).current_dir(folder.path());
+        command.args(["serve", "--log-format", "json", "--log-level", "trace"]).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, lines: Vec::new(), folder }
@@ -207,6 +215,27 @@ fn a_second_server_on_a_file_waits_for_the_end_of_the_first_which_it_names() {
     second.child.wait().unwrap();
     let third = Serving::start(&["--database", &database], &[]);
     assert!(third.line(WAITING).is_none());
+}
+
+#[test]
+fn a_server_that_waits_for_a_file_binds_no_address_before_it_has_the_file() {
+    let mut first = Serving::start(&[], &[]);
+    let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
+    let listening = |server: &Serving| {
+        let line = server.line("listening").unwrap();
+        LISTENERS.map(|listener| line[listener].as_str().unwrap().to_owned())
+    };
+    let addresses = listening(&first);
+    let names = LISTENERS.map(address_of);
+    let variables: Vec<_> =
+        names.iter().map(String::as_str).zip(addresses.iter().map(String::as_str)).collect();
+    let mut second = Serving::spawn(&["--database", &database], &variables);
+    second.await_line(WAITING);
+    assert_eq!(Client::new(first.base_url(), None).get("/agents").status, 401);
+    first.signal("INT");
+    assert_eq!(first.ended().0, Some(0));
+    second.await_line("serving");
+    assert_eq!(listening(&second), addresses);
 }
 
 #[test]

@@ -62,10 +62,18 @@ pub(super) struct Parts {
     shared: Option<Shared>,
 }
 
+/// Takes the database for this server, and waits for the end of another one that has it.
+pub(super) async fn own(settings: &Settings) -> Result<Owned, Fault> {
+    let database = settings.database.clone();
+    let patience = Duration::from_secs(settings.drain_delay_seconds + ENDING_SECONDS);
+    blocking(move || Owned::take(&database, patience)).await
+}
+
 impl Parts {
     /// Migrates the database, opens the signing keys, and starts the store.
     pub(super) async fn open(
         config: Config,
+        owned: Owned,
         urls: &Urls,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
@@ -76,9 +84,7 @@ impl Parts {
         let (owned, keyring) = {
             let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
-            let patience = Duration::from_secs(settings.drain_delay_seconds + ENDING_SECONDS);
             blocking(move || {
-                let owned = Owned::take(&database, patience)?;
                 let keyring = prepare(&owned, &database, &master_key, &issuer, &*clock, &*entropy)?;
                 Ok((owned, keyring))
             })
