@@ -31,6 +31,7 @@ mod export;
 mod faults;
 mod first_command;
 mod flow;
+mod full_disks;
 mod generated;
 mod javascript;
 mod jwks;
