@@ -2,9 +2,8 @@
 //!
 //! What holds here, and where:
 //!
-//! 1. One server owns the file (`owner.rs`), and one thread writes. A server whose lock was deleted stops when another process
-//!    has written. The order of decisions is the order in which it
-//!    takes them.
+//! 1. One server owns the file (`owner.rs`), and one thread writes. The order of decisions is the order in which that thread
+//!    takes them. A server whose lock was deleted stops when another process has written.
 //! 2. [`super::states::States`] is what the open transaction leaves. It is dropped as a whole when a transaction fails,
 //!    and for each agent that a script has touched.
 //! 3. An answer is sent after its COMMIT has returned, and never otherwise.
