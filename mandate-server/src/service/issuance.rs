@@ -193,11 +193,16 @@ pub fn name(text: &str) -> Result<String, Invalid> {
 /// # Errors
 /// There is no such organization.
 pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<IssuedKey>, ScriptError> {
-    if let Some(name) = organization {
-        let there = sql::environments::find_organization(tx, name.as_str())?;
-        there.ok_or_else(|| organizations::unknown(name))?;
+    let Some(name) = organization else { return Ok(sql::keys::all(tx)?) };
+    let organization = sql::environments::find_organization(tx, name.as_str())?;
+    let organization = organization.ok_or_else(|| organizations::unknown(name))?;
+    let mut keys = Vec::new();
+    for kind in EnvironmentKind::ALL {
+        let environment = sql::environments::find(tx, organization, kind)?;
+        keys.extend(sql::keys::of_environment(tx, environment)?);
     }
-    Ok(sql::keys::issued(tx, organization.map(AgentName::as_str))?)
+    keys.sort_unstable_by_key(|key| key.id);
+    Ok(keys)
 }
 
 /// The selected keys that are in force at `now`, oldest first: at least one.
@@ -210,8 +215,8 @@ pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<
         Selection::Key(id) => Ok(vec![find(tx, *id, now)?]),
         Selection::Owner(owner) => {
             let (environment, agent) = resolve(tx, owner)?;
-            let mut keys = sql::keys::issued(tx, Some(owner.organization.as_str()))?;
-            keys.retain(|key| key.environment == environment && key.agent == agent);
+            let mut keys = sql::keys::of_environment(tx, environment)?;
+            keys.retain(|key| key.agent == agent);
             keys.retain(|key| KeyStatus::of(key, now) == KeyStatus::InForce);
             if keys.is_empty() {
                 return Err(not_found("no key of that owner is in force; `key issue` makes one").into());

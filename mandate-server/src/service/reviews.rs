@@ -215,7 +215,11 @@ fn pending(
     (resolution, by): (Resolution, &By),
     moments: &Moments,
 ) -> Result<Pending, ScriptError> {
-    let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
+    let Some(decision) = sql::reviews::decision(tx, environment, id)? else {
+        // A decision that waits for it says that it was there.
+        let decision = sql::reviews::named_by(tx, environment, id)?;
+        return Err(decision.map_or_else(|| Refusal::not_found().into(), |_| lost().into()));
+    };
     let whole = sql::decisions::find_sound(tx, environment, decision)?.ok_or_else(lost)?;
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
     let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;

@@ -4,6 +4,7 @@
 //! what one on an undamaged copy was asked.
 
 mod escrows;
+mod hidden;
 mod questions;
 mod wal;
 

@@ -28,8 +28,8 @@ const FIND: &str = "/* decisions.find */
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
         r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason, r.resolved_by
-    FROM decisions d JOIN issuers i ON i.issuer = d.issuer
-    JOIN signing_keys k ON k.signing_key = d.signing_key
+    FROM decisions d LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
     WHERE d.environment = $1 AND d.decision = $2";
 const ONWARD: &str = "/* decisions.onward */

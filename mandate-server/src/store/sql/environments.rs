@@ -21,7 +21,7 @@ const FIND: &str = "/* environments.find */
 const LIST: &str = "/* environments.list */
     SELECT o.name, o.created_at, e.environment, e.kind, e.mode, e.since, e.policy_version,
         (SELECT count(*) FROM agents a WHERE a.environment = e.environment)
-    FROM organizations o JOIN environments e ON e.organization = o.organization
+    FROM organizations o LEFT JOIN environments e ON e.organization = o.organization
     ORDER BY o.organization, e.environment";
 const NAMED: &str = "/* environments.named */
     SELECT e.environment, e.policy_version FROM organizations o

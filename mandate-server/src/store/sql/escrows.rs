@@ -25,16 +25,17 @@ const HOLD: &str = "/* escrows.hold */
 const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
     SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
-// These select a row for each state that an escrow has been in, with its newest instruction.
+// These select a row for each state that an escrow has been in, with its newest instruction. What is not there is read as
+// null, which is a fault: an escrow is not hidden by it.
 const FIND: &str = "/* escrows.find */
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow = $2) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow ASC, h.number";
 const FIND_CONTRACT: &str = "/* escrows.find_contract */
@@ -42,10 +43,10 @@ const FIND_CONTRACT: &str = "/* escrows.find_contract */
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE contract = $1) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow ASC, h.number";
 const OLDER: &str = "/* escrows.older */
@@ -53,10 +54,10 @@ const OLDER: &str = "/* escrows.older */
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow DESC, h.number";
 const NEWER: &str = "/* escrows.newer */
@@ -64,10 +65,10 @@ const NEWER: &str = "/* escrows.newer */
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow ASC, h.number";
 const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
@@ -75,10 +76,10 @@ const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow DESC, h.number";
 const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
@@ -86,10 +87,10 @@ const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+    LEFT JOIN environments n ON n.environment = e.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    LEFT JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
         SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
     ORDER BY e.escrow ASC, h.number";
 

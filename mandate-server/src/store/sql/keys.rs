@@ -9,14 +9,15 @@ use crate::store::tx::{Backend, Row, Tx};
 const INSERT: &str = "/* keys.insert */
     INSERT INTO api_keys (hash, environment, agent, rate, created_at, expires_at, name)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-/// Whether it is in force is read from the row, once that is known to be sound.
+/// Whether it is in force is read from the row, once that is known to be sound. A key whose environment is not there is a
+/// fault, not an unknown key.
 const FIND: &str = "/* keys.find */
     SELECT k.hash, k.environment, k.agent, k.rate, k.expires_at, k.revoked_at, k.api_key, 0::bigint, e.kind, e.policy_version
-    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    FROM api_keys k LEFT JOIN environments e ON e.environment = k.environment
     WHERE k.hash = $1";
 const FIND_GUARDED: &str = "/* keys.find_guarded */
     SELECT k.hash, k.environment, k.agent, k.rate, k.expires_at, k.revoked_at, k.api_key, k.checksum, e.kind, e.policy_version
-    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    FROM api_keys k LEFT JOIN environments e ON e.environment = k.environment
     WHERE k.hash = $1";
 const UPDATE: &str = "/* keys.update */
     UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
@@ -27,21 +28,22 @@ const BUMP: &str = "/* keys.bump */ UPDATE revisions SET revision = revision + 1
 const ALL: &str = "/* keys.all */
     SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
         k.expires_at, k.revoked_at
-    FROM api_keys k JOIN environments e ON e.environment = k.environment
-    JOIN organizations o ON o.organization = e.organization
-    WHERE o.name IS NOT NULL ORDER BY k.api_key";
-const OF_ORGANIZATION: &str = "/* keys.of_organization */
+    FROM api_keys k LEFT JOIN environments e ON e.environment = k.environment
+    LEFT JOIN organizations o ON o.organization = e.organization
+    ORDER BY k.api_key";
+/// By no index, since a damaged one can hide a key.
+const OF_ENVIRONMENT: &str = "/* keys.of_environment */
     SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
         k.expires_at, k.revoked_at
-    FROM api_keys k JOIN environments e ON e.environment = k.environment
-    JOIN organizations o ON o.organization = e.organization WHERE o.name = $1
+    FROM api_keys k LEFT JOIN environments e ON e.environment = k.environment
+    LEFT JOIN organizations o ON o.organization = e.organization WHERE +k.environment = $1
     ORDER BY k.api_key";
 const NAMED: &str = "/* keys.named */ SELECT hash, name FROM api_keys WHERE api_key = $1";
 const BY_HASH: &str = "/* keys.by_hash */
     SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
         k.expires_at, k.revoked_at
-    FROM api_keys k JOIN environments e ON e.environment = k.environment
-    JOIN organizations o ON o.organization = e.organization
+    FROM api_keys k LEFT JOIN environments e ON e.environment = k.environment
+    LEFT JOIN organizations o ON o.organization = e.organization
     WHERE k.hash BETWEEN $1 AND $2 ORDER BY k.api_key";
 
 /// An API key that is in force.
@@ -177,13 +179,22 @@ pub fn find(tx: &mut Tx<'_>, hash: [u8; 32], now: Timestamp) -> Result<Option<Ap
     Ok(Some(ApiKeyRecord { id, environment, agent, rate, expires_at, kind, policy_version }))
 }
 
-/// The keys of an organization, or of all, in force or not, oldest first.
-pub fn issued(tx: &mut Tx<'_>, organization: Option<&str>) -> Result<Vec<IssuedKey>, Fault> {
-    let rows = match organization {
-        Some(name) => tx.query(OF_ORGANIZATION, &[name.into()])?,
-        None => tx.query(ALL, &[])?,
-    };
-    rows.into_iter().map(read).collect()
+/// All keys, in force or not, oldest first.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<IssuedKey>, Fault> {
+    tx.query(ALL, &[])?.into_iter().map(read).collect()
+}
+
+/// The keys of an environment, in force or not, oldest first. Reads all keys: for operators only.
+///
+/// # Errors
+/// The checksum of one does not hold: it might be another owner's.
+pub fn of_environment(tx: &mut Tx<'_>, environment: i64) -> Result<Vec<IssuedKey>, Fault> {
+    let rows = tx.query(OF_ENVIRONMENT, &[environment.into()])?;
+    let keys = rows.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    for key in &keys {
+        API_KEYS.verify(tx, &[key.hash.into()])?;
+    }
+    Ok(keys)
 }
 
 /// The keys with a hash between `first` and `last`, both included.

@@ -12,6 +12,9 @@ use crate::model::people::Actor;
 use crate::model::records::{Mode, ReviewRecord};
 use crate::store::tx::{Row, Tx, Value};
 
+/// How far apart the times in the ids of a decision and of its review may be, in seconds.
+const SAME_SECONDS: i64 = 5;
+
 const INSERT: &str = "/* reviews.insert */
     INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at, checksum)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -23,6 +26,9 @@ const HOLD: &str = "/* reviews.hold */
     SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
 const FIND_DECISION: &str = "/* reviews.find_decision */
     SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
+const NAMED_BY: &str = "/* reviews.named_by */
+    SELECT decision FROM decisions
+    WHERE environment = $1 AND verdict = 'review' AND decision > $2 AND decision < $3 AND review = $4";
 const RESOLVE: &str = "/* reviews.resolve */
     UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5, resolved_by = $6,
         checksum = $7 WHERE environment = $8 AND review = $9 AND status = 'pending'";
@@ -36,12 +42,12 @@ const NEXT_END: &str = "/* reviews.next_end */
     SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
 const ENDED: &str = "/* reviews.ended */
     SELECT r.environment, e.policy_version, r.review, r.decision FROM reviews r
-    JOIN environments e ON e.environment = r.environment
+    LEFT JOIN environments e ON e.environment = r.environment
     WHERE r.status = 'pending' AND r.expires_at <= $1
     ORDER BY r.expires_at LIMIT $2";
 const ENDED_BESIDE_OTHERS: &str = "/* reviews.ended_beside_others */
     SELECT r.environment, e.policy_version, r.review, r.decision FROM reviews r
-    JOIN environments e ON e.environment = r.environment
+    LEFT JOIN environments e ON e.environment = r.environment
     WHERE r.status = 'pending' AND r.expires_at <= $1
     ORDER BY r.expires_at LIMIT $2 FOR NO KEY UPDATE OF r SKIP LOCKED";
 
@@ -145,6 +151,16 @@ fn all(environment: i64, review: &ReviewRecord) -> [Value; 11] {
 /// The decision that waits for a review.
 pub fn decision(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(FIND_DECISION, &[environment.into(), review.to_bytes().into()])?;
+    row.map(|mut row| Ok(DecisionId::from_bytes(row.bytes()?))).transpose()
+}
+
+/// The decision that waits for a review, by the log alone. It is looked for within a few seconds of the review's id.
+pub fn named_by(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<DecisionId>, Fault> {
+    let at = review.created_at();
+    let ends =
+        [-SAME_SECONDS, SAME_SECONDS].map(|by| DecisionId::new(at.plus_seconds(by), 0).to_bytes().into());
+    let [from, to] = ends;
+    let row = tx.row(NAMED_BY, &[environment.into(), from, to, review.to_bytes().into()])?;
     row.map(|mut row| Ok(DecisionId::from_bytes(row.bytes()?))).transpose()
 }
 
