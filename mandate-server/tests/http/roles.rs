@@ -209,7 +209,7 @@ async fn a_role_that_lacks_a_right_closes_no_month_and_the_right_is_named() {
         })
     };
     let refused = close().unwrap_err().to_string();
-    let lacks = "database: the role mandate_server may not close a month: it lacks DELETE ON attempts, ";
+    let lacks = "database: the role mandate_server may not close a month: it lacks DELETE ON answers, DELETE ON attempts, ";
     assert!(refused.starts_with(lacks), "{refused}");
     let owner = cluster.url("mandate");
     assert_eq!((archive.exists(), query(&owner, "SELECT count(*) FROM closings").as_str()), (false, "0"));

@@ -2,6 +2,7 @@
 //! every step and gone on with.
 
 mod notices;
+mod people;
 
 use std::sync::Arc;
 use std::thread;
@@ -235,6 +236,7 @@ async fn a_client_sees_no_difference() {
     let by = operator(&world);
     apart::run_once(&world.settings.database, |tx| Ok(audit::write(tx, &by, &entry)?)).unwrap().unwrap();
     notices::set(&world, &by);
+    people::set(&world, &by);
     let newest = |tx: &mut Tx<'_>| Ok(public_log::newest(tx, EnvironmentKind::Sandbox)?);
     let exported = export(&world).await;
     let (downloaded, before) = (content(&world, &exported).await, reads(&world).await);

@@ -250,7 +250,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
         ],
     ),
     ("DELETE FROM reviews WHERE status = 'pending'", &["decisions: review ID"]),
-    ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &[REVIEW, "reviews: status approved"]),
+    ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &[REVIEW, "reviews: resolved by none", "reviews: status approved"]),
     ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &[REVIEW, "reviews: status denied"]),
     ("UPDATE reviews SET resolved_after = NULL WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence none"]),
     ("UPDATE reviews SET resolved_after = 1 WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence 1"]),
