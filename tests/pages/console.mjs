@@ -216,7 +216,7 @@ async function stop() {
   await close();
 }
 
-/** What nobody may do gets through to nothing: each try and its status. */
+/** Attacks: none gets through, whatever it tries. */
 async function attacks() {
   const review = await waiting(360);
   const { tab, close } = await signedIn(`reviews/${review}`, { expected: /status of 40\d/ });
@@ -275,8 +275,8 @@ async function attacks() {
   const issued = await (await fetch(`${place}/statements`, { method: 'POST', headers: own, body: JSON.stringify({ answer: 'approve', review: next }) })).json();
   assert.equal(await post('answers', { ...answer, challenge: issued.challenge }), 400, 'signed for another payment');
   assert.equal(await post('answers', { ...answer, challenge: issued.challenge }), 400, 'a statement used twice');
-  assert.equal(await post('answers', { ...answer, challenge: 'A'.repeat(43) }), 400, 'a challenge of nobody');
-  assert.equal(await post('sign-in/passkey', answer, anonymous), 400, 'an answer signs nobody in');
+  assert.equal(await post('answers', { ...answer, challenge: 'A'.repeat(43) }), 400, 'an unknown challenge');
+  assert.equal(await post('sign-in/passkey', answer, anonymous), 400, 'an answer is no sign-in');
   assert.equal(await post('statements', { answer: 'approve', review: 'rev_01hf7yat000000000000000007' }), 404);
   assert.equal(await post('enrol', { secret: link.split('#')[1] }, anonymous), 400, 'a link used twice');
   assert.equal(await post('enrol', { secret: 'A'.repeat(43) }, anonymous), 404, 'a guessed link');

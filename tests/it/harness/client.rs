@@ -202,11 +202,12 @@ pub(crate) fn masked(text: &str) -> String {
         r"|(?<policy>pol_)\d{4}-\d\d-\d\d",
         r"|(?<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)",
         r#"|(?<seconds>"(?:iat|exp)":)\d{10}"#,
-        r"|(?<host>http://127.0.0.1:)\d+",
+        r"|(?<host>http://(?:127.0.0.1|localhost):)\d+",
+        r"|(?<link>/enrol#)[\w-]{43}",
     );
     static REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(MASKS).unwrap());
     let mask = |found: &Captures<'_>| {
-        let kept = ["id", "key", "cursor", "policy", "seconds", "host"]
+        let kept = ["id", "key", "cursor", "policy", "seconds", "host", "link"]
             .into_iter()
             .find_map(|name| found.name(name));
         let token = found.name("token").map(|_| "JWT");

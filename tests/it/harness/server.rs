@@ -1,4 +1,4 @@
-//! A real server: a child process with a directory and three ports of its own.
+//! A real server: a child process with a directory and ports of its own.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -114,7 +114,7 @@ impl TestServer {
         Client::new(self.ready("base_url"), Some(key))
     }
 
-    /// A client without a key, of any of the three listeners.
+    /// A client without a key, of any of the listeners.
     pub(crate) fn stranger(&self, listener: &str) -> Client {
         Client::new(self.ready(listener), None)
     }

@@ -25,7 +25,7 @@ use crate::service::console::rules::{Outcome, Rule};
 use crate::service::public_log::shown::Place;
 use crate::store::tx::Tx;
 
-/// The value of the filter that stands for all denials.
+/// The value of the filter for all denials.
 const DENIALS: &str = "denials";
 /// A day, in seconds.
 const DAY: i64 = 24 * 60 * 60;
