@@ -1,7 +1,7 @@
 //! The names of the members that objects have, for `--json=fields`: a name that is not among them is misspelt.
 
 /// The members that some objects have and others of the same kind lack.
-pub(crate) const OPTIONAL: [&str; 54] = [
+pub(crate) const OPTIONAL: [&str; 55] = [
     "agent",
     "arbiter",
     "before",
@@ -42,6 +42,7 @@ pub(crate) const OPTIONAL: [&str; 54] = [
     "reason",
     "remaining",
     "replaced_by",
+    "resolved_by",
     "review",
     "review_above",
     "revoked_after",
@@ -59,7 +60,7 @@ pub(crate) const OPTIONAL: [&str; 54] = [
 ];
 
 /// The members of the service's objects.
-pub(crate) const OF_SERVICE: [&str; 98] = [
+pub(crate) const OF_SERVICE: [&str; 100] = [
     "action",
     "agent",
     "agent_key",
@@ -109,6 +110,7 @@ pub(crate) const OF_SERVICE: [&str; 98] = [
     "iss",
     "jti",
     "keys",
+    "kind",
     "limits",
     "mandate",
     "message",
@@ -135,6 +137,7 @@ pub(crate) const OF_SERVICE: [&str; 98] = [
     "required_above",
     "resolved_after",
     "resolved_at",
+    "resolved_by",
     "review",
     "review_above",
     "revoked_after",
@@ -242,7 +245,7 @@ pub(crate) const WEBHOOK: [&str; 5] = ["created_at", "events", "status", "url", 
 
 /// The members of objects within others, by the names of these objects. The data of an event and the claims of a token are
 /// objects of any kind.
-const WITHIN: [(&str, &[&str]); 10] = [
+const WITHIN: [(&str, &[&str]); 11] = [
     ("basis", &["recent_requests", "spent"]),
     ("claims", &OF_SERVICE),
     ("data", &OF_SERVICE),
@@ -252,8 +255,19 @@ const WITHIN: [(&str, &[&str]); 10] = [
     ("request", &["agent", "amount", "category", "currency", "recipient"]),
     (
         "review",
-        &["decision", "expires_at", "id", "reason", "resolved_after", "resolved_at", "status", "waits_for"],
+        &[
+            "decision",
+            "expires_at",
+            "id",
+            "reason",
+            "resolved_after",
+            "resolved_at",
+            "resolved_by",
+            "status",
+            "waits_for",
+        ],
     ),
+    ("resolved_by", &["id", "kind", "name"]),
     ("settlement", &["action", "instruction", "reason", "status"]),
     (
         "verdicts",
