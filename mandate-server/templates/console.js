@@ -278,7 +278,7 @@ function move(step) {
 /** Begins an answer: here, or on the page of the review that has the focus. */
 function begin(answer) {
   if (byId('choose') !== null && !byId('choose').hidden) {
-    if (answer === 'deny') byId('reason')?.focus();
+    if (answer === 'deny') byId('why')?.focus();
     else byId('approve')?.requestSubmit();
   } else if (queue !== null && queue.contains(document.activeElement)) {
     location.assign(`${document.activeElement.href}#${answer}`);
