@@ -128,7 +128,7 @@ let issued;
 
 /** Gets a statement, and shows it in full beside the button that signs it. */
 async function ask(form) {
-  const { review, mandate } = byId('answer').dataset;
+  const { review, mandate } = byId('respond').dataset;
   const answer = form.dataset.answer;
   const reason = form.elements.reason?.value;
   issued = await post('statements', { answer, review, mandate, reason });
