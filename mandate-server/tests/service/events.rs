@@ -115,7 +115,7 @@ async fn a_review_has_an_event_when_it_begins_and_when_it_is_resolved() {
 
     world.clock.advance(60);
     let fresh = json(&world.approve(&asked["review"]["id"]).await);
-    let approved = world.decision(&agent, &asked["decision"]).await;
+    let approved = world.decision(&world.organization, &asked["decision"]).await;
     assert_eq!((&approved["review"]["decision"], &fresh["verdict"]), (&fresh["decision"], &json!("allow")));
     let denied = json(&world.deny(&other["review"]["id"], Some("too dear")).await);
     assert_eq!(world.approve(&other["review"]["id"]).await.status, 400);

@@ -144,7 +144,7 @@ async fn an_export_can_be_verified_from_end_to_end() {
     let mut lines = lines(&content);
     lines.retain(|line| line.get("governing").is_none());
     for line in &lines[3..7] {
-        let shown = world.decision(&agent, &line["decision"]["jti"]).await;
+        let shown = world.decision(&world.organization, &line["decision"]["jti"]).await;
         assert_eq!(line["decision"], shown, "as the API shows it");
         let token = line["decision"]["verdict_token"].as_str().unwrap();
         let audited = audit_verdict_ignoring_expiry(token, &keys, ISSUER).unwrap();
