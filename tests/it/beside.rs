@@ -50,6 +50,11 @@ fn deciding(server: &TestServer, environments: i64) -> Vec<Vec<Value>> {
 const SERVING: [&str; 2] = ["serve", "dev"];
 /// The file of a new master key.
 const MASTER_KEY: &str = "master.key";
+/// An environment.
+const SANDBOX: [&str; 4] = ["--organization", "demo", "--environment", "sandbox"];
+/// A person, and where the console is.
+const PERSON: [&str; 8] =
+    ["--name", "Ada", "--role", "role:cfo", "--may", "review", "--console-url", "https://console.example"];
 /// What the log says once another program has written.
 const WRITTEN: &str = "has written to the database";
 
@@ -73,6 +78,7 @@ struct Scene {
     webhook: String,
     export: String,
     escrow: String,
+    person: String,
     folder: TempDir,
 }
 
@@ -104,9 +110,11 @@ impl Scene {
         let keys = server.operate(&["signing-key", "list", "--json"]).code(0).json();
         let mut keys = keys.as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap());
         let kid = keys.rfind(|kid| kid.starts_with("sandbox-")).unwrap().to_owned();
+        let person = [&["person", "create", "--json"][..], &SANDBOX, &PERSON].concat();
+        let person = server.operate(&person).code(0).json()["person"].as_str().unwrap().to_owned();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(MASTER_KEY), "ab".repeat(32)).unwrap();
-        Self { kid, event, webhook, export, escrow, folder }
+        Self { kid, event, webhook, export, escrow, person, folder }
     }
 
     /// How each command is run, in this order: its words, its arguments, and its exit code.
@@ -116,7 +124,7 @@ impl Scene {
         let url = self.folder.path().join("slack.url");
         fs::write(&url, "https://hooks.example.com/services/secret").unwrap();
         let url = url.display();
-        let sandbox = "--organization demo --environment sandbox";
+        let (sandbox, console, person) = (SANDBOX.join(" "), PERSON[6..].join(" "), &self.person);
         let nowhere = "--to postgres://absent@127.0.0.1:9/none";
         let witness = SigningKey::new("w.example", KeyKind::Cosignature, &[7; 32]).unwrap();
         let witness = witness.verifier();
@@ -128,10 +136,10 @@ impl Scene {
             case("organization list", "", 0),
             case("organization show", "demo", 0),
             case("key issue", &format!("{sandbox} --name ci"), 0),
-            case("key list", sandbox, 0),
+            case("key list", &sandbox, 0),
             case("key rotate", &format!("{sandbox} --agent buyer"), 0),
             case("rate set", &format!("{sandbox} --agent buyer 600"), 0),
-            case("rate show", sandbox, 0),
+            case("rate show", &sandbox, 0),
             case("signing-key revoke", &format!("{} --yes", self.kid), 0),
             case("signing-key rotate", "--environment production", 0),
             case("signing-key list", "", 0),
@@ -142,7 +150,14 @@ impl Scene {
             case("webhook retry", &format!("{} {}", self.event, self.webhook), 0),
             case("notice set", &format!("{sandbox} --format slack --url-file {url}"), 0),
             case("notice show", "--organization demo", 0),
-            case("notice remove", sandbox, 0),
+            case("notice remove", &sandbox, 0),
+            case("person create", &format!("{sandbox} {}", PERSON.join(" ")), 0),
+            case("person list", &sandbox, 0),
+            case("person enrol", &format!("{sandbox} {console} {person}"), 0),
+            case("person sessions", &sandbox, 0),
+            case("person withdraw", &format!("{sandbox} {person} --credential AQID --yes"), 1),
+            case("person end-session", &format!("{sandbox} 999"), 1),
+            case("person disable", &format!("{sandbox} {person} --yes"), 0),
             case("export list", "", 0),
             case("export delete", &self.export, 0),
             case("settlement list", "", 0),
@@ -211,6 +226,8 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
         assert_eq!(code, Some(wanted), "{all:?}: {err}");
         if words == "clock accept" {
             assert!(err.contains("the clock is not behind"), "{err}");
+        } else if words.starts_with("person ") && wanted == 1 {
+            assert!(err.contains("shows those there are"), "{err}");
         } else if words == "log continue" {
             assert!(err.contains("is not stopped"), "{err}");
         } else if words == "retention plan" {

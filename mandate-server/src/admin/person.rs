@@ -153,9 +153,21 @@ pub struct Of {
 /// Where people open the console.
 #[derive(Debug, clap::Args)]
 pub struct Console {
-    /// The origin of the console as people see it, with which the link begins: https and a host
+    /// The origin of the console as people see it, with which the link begins: https and a host [default: the setting]
     #[arg(long, value_name = "URL", value_parser = origin)]
-    console_url: String,
+    console_url: Option<String>,
+}
+
+impl Console {
+    /// The origin that was given, or that of the settings.
+    fn address(self, common: &Common) -> Result<String, Failure> {
+        if let Some(url) = self.console_url {
+            return Ok(url);
+        }
+        let unknown =
+            "where people open the console is not known: give --console-url, or the setting console_url";
+        common.settings()?.console_url.ok_or_else(|| Failure::unusable(unknown))
+    }
 }
 
 const CREATE_HELP: &str = "\
@@ -230,10 +242,12 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Create { of, name, roles, may, console, common } => {
-                create(&of, (name, roles, may), &console.console_url, &common)
+                create(&of, (name, roles, may), &console.address(&common)?, &common)
             }
             Self::List { of, common } => list(&of, &common),
-            Self::Enrol { of, person, console, common } => enrol(&of, person, &console.console_url, &common),
+            Self::Enrol { of, person, console, common } => {
+                enrol(&of, person, &console.address(&common)?, &common)
+            }
             Self::Withdraw { of, person, credential, yes, common } => {
                 withdraw(&of, (person, &credential), yes, &common)
             }
