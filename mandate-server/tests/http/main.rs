@@ -13,6 +13,7 @@ use mandate_tests::Kind;
 mod apart;
 mod behind;
 mod bodies;
+mod console;
 mod contract;
 mod deliveries;
 mod escrows;

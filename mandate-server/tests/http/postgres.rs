@@ -15,6 +15,7 @@ mod analysts;
 mod apart;
 mod behind;
 mod clocks;
+mod console;
 mod contract;
 mod crowded;
 mod deliveries;

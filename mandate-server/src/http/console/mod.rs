@@ -16,6 +16,7 @@ mod session;
 mod sign_in;
 mod words;
 
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use askama::Template;
@@ -55,8 +56,9 @@ pub(crate) struct Console {
     issuer: String,
     /// What passkeys are bound to.
     party: RelyingParty,
-    /// How often people sign in.
+    /// How often people sign in at each address: by its hash, whose key no caller knows.
     rates: Rates,
+    hasher: RandomState,
     feeds: Arc<Feeds>,
     room: Semaphore,
 }
@@ -87,6 +89,7 @@ impl Console {
             issuer: issuer.to_owned(),
             party,
             rates: Rates::new(),
+            hasher: RandomState::new(),
             room: Semaphore::new(MAX_READING),
         })
     }

@@ -1,5 +1,6 @@
 //! How people come in: a passkey is registered by the operator's link, and signs in.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use askama::Template;
@@ -10,10 +11,12 @@ use hyper::{StatusCode, Uri};
 use mandate_core::people::{Assertion, CredentialId, Registration};
 use serde::Serialize;
 
+use super::Console;
 use super::frame::{Frame, Shown, html};
 use super::post::{Post, base64url, challenge, json};
 use super::session::{Place, session_over};
 use crate::error::{Code, Refusal};
+use crate::http::limit::rate::Exceeded;
 use crate::http::respond::{Failure, response};
 use crate::model::call::{Environment, ScriptError};
 use crate::service::people::enrolment::{self, Finished};
@@ -81,17 +84,24 @@ pub(super) async fn enrol_page(uri: Uri) -> Result<Response, Shown> {
     html(&Enrol { frame: Frame::open(&place) })
 }
 
+impl Console {
+    /// Counts a sign-in or a registration at a place.
+    fn admit_sign_in(&self, place: &Place) -> Result<(), Exceeded> {
+        self.rates.admit(self.hasher.hash_one(&place.base).cast_signed(), PER_MINUTE, self.clock.now())
+    }
+}
+
 impl Post {
-    /// The environment that the address names. Where there is no such organization, nothing says so.
-    async fn environment(&self, absent: impl FnOnce() -> Refusal) -> Result<Environment, Failure> {
-        let environment = self.console.environment(&self.place).await?.ok_or_else(absent)?;
-        let admitted = self.console.rates.admit(environment.id, PER_MINUTE, self.console.clock.now());
+    /// The environment that the address names, if there is one. Each address has its rate, whether it names one or not, so that
+    /// no answer shows which organizations exist.
+    async fn environment(&self) -> Result<Option<Environment>, Failure> {
+        let admitted = self.console.admit_sign_in(&self.place);
         admitted.map_err(|exceeded| {
             let seconds = exceeded.retry_after_seconds;
             let message = format!("too many people sign in at once; try again after {seconds} seconds");
             Refusal::new(Code::RateLimited, message)
         })?;
-        Ok(environment)
+        self.console.environment(&self.place).await
     }
 
     /// Runs `script` in one transaction.
@@ -114,9 +124,12 @@ impl Post {
 /// Gives a challenge to be signed.
 pub(super) async fn begin_sign_in(post: Post) -> Result<Response, Failure> {
     post.nothing()?;
-    let environment = post.environment(not_enrolled).await?;
     let moments = Arc::clone(&post.console.moments);
-    let challenge = post.write(move |tx| sign_in::begin(tx, &moments, &environment)).await?;
+    let challenge = match post.environment().await? {
+        Some(environment) => post.write(move |tx| sign_in::begin(tx, &moments, &environment)).await?,
+        // As for an organization that exists: no answer says which do.
+        None => *moments.ids().random(),
+    };
     json(&Begun { challenge: base64url(&challenge), rp: post.console.party.id() })
 }
 
@@ -128,9 +141,11 @@ pub(super) async fn finish_sign_in(post: Post) -> Result<Response, Failure> {
         body.finish()?;
         Ok((challenge, assertion))
     })?;
-    let environment = post.environment(not_enrolled).await?;
+    let (organization, kind) = (post.place.organization.clone(), post.place.kind);
+    let of = (&organization, kind);
+    let unknown = || sign_in::not_enrolled(&assertion.credential, of);
+    let environment = post.environment().await?.ok_or_else(unknown)?;
     let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
-    let organization = post.place.organization.clone();
     let finished = post.write(move |tx| {
         let of = (&environment, &organization);
         sign_in::finish(tx, &moments, &party, of, challenge, &assertion)
@@ -146,8 +161,8 @@ pub(super) async fn begin_enrol(post: Post) -> Result<Response, Failure> {
         body.finish()?;
         Ok(secret)
     })?;
-    let environment = post.environment(no_link).await?;
-    let secret = Secret::parse(&secret).ok_or_else(no_link)?;
+    let environment = post.environment().await?.ok_or_else(enrolment::unknown)?;
+    let secret = Secret::parse(&secret).ok_or_else(enrolment::unknown)?;
     let moments = Arc::clone(&post.console.moments);
     let begun = post.write(move |tx| enrolment::begin(tx, &moments, &environment, &secret)).await?;
     json(&Registering {
@@ -168,8 +183,8 @@ pub(super) async fn finish_enrol(post: Post) -> Result<Response, Failure> {
         body.finish()?;
         Ok((secret, Finished { challenge, registration, label }))
     })?;
-    let environment = post.environment(no_link).await?;
-    let secret = Secret::parse(&secret).ok_or_else(no_link)?;
+    let environment = post.environment().await?.ok_or_else(enrolment::unknown)?;
+    let secret = Secret::parse(&secret).ok_or_else(enrolment::unknown)?;
     let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
     let organization = post.place.organization.clone();
     let finished = post.write(move |tx| {
@@ -187,14 +202,6 @@ pub(super) async fn sign_out(post: Post) -> Result<Response, Failure> {
     post.write(move |tx| Ok(sessions::end(tx, &moments, &viewer)?)).await?;
     let cookie = post.place.set_cookie(post.console.has_tls(), None)?;
     Ok(response(StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)], ""))
-}
-
-fn not_enrolled() -> Refusal {
-    Refusal::new(Code::Unauthorized, "the passkey is not enrolled here; ask the operator for a link")
-}
-
-fn no_link() -> Refusal {
-    Refusal::new(Code::NotFound, "the enrolment link is unknown or over; ask the operator for a new one")
 }
 
 #[cfg(test)]

@@ -79,9 +79,9 @@ pub fn finish(
     finished: &Finished,
 ) -> Result<(Viewer, Secret), ScriptError> {
     let Finished { challenge, registration, label } = finished;
-    let label = name("label", label)?;
     let now = moments.now(tx)?;
     let link = usable(tx, environment, secret, now)?;
+    let label = name("label", label)?;
     sign_in::use_up(tx, moments, environment.id, (*challenge, Some(link.hash)))?;
     sql::people::hold(tx, environment.id, link.person)?;
     let now = moments.now(tx)?;
@@ -163,13 +163,16 @@ fn usable(
     now: Timestamp,
 ) -> Result<EnrolmentRecord, ScriptError> {
     let link = sql::sessions::find_enrolment(tx, environment.id, secret.hash())?;
-    let unknown = || {
-        let message = "the enrolment link is unknown or over: it is good for a day, and until another is made; ask the \
-                       operator for a new one";
-        Refusal::new(Code::NotFound, message)
-    };
     let link = link.filter(|link| now < link.expires_at).ok_or_else(unknown)?;
     if link.used_at.is_some() { Err(used().into()) } else { Ok(link) }
+}
+
+/// The refusal of a link that is none. It is the same where there is no such organization.
+#[must_use]
+pub fn unknown() -> Refusal {
+    let message = "the enrolment link is unknown or over: it is good for a day, and until another is made; ask the operator for \
+                   a new one";
+    Refusal::new(Code::NotFound, message)
 }
 
 fn used() -> Refusal {

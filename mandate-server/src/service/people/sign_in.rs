@@ -1,7 +1,7 @@
 //! Signing in: a passkey signs a random challenge.
 
-use mandate_core::AgentName;
-use mandate_core::people::{Assertion, RelyingParty};
+use mandate_core::people::{Assertion, CredentialId, RelyingParty};
+use mandate_core::{AgentName, EnvironmentKind};
 use serde_json::json;
 
 use super::refused::{lost, refuse};
@@ -57,6 +57,18 @@ pub(super) fn use_up(
     if is_good { Ok(()) } else { Err(Refusal::invalid(message).into()) }
 }
 
+/// The refusal of a passkey that is not in force in an environment. It is the same where there is no such organization.
+#[must_use]
+pub fn not_enrolled(
+    credential: &CredentialId,
+    (organization, kind): (&AgentName, EnvironmentKind),
+) -> Refusal {
+    let message = format!(
+        "the passkey `{credential}` is not enrolled for {organization} in {kind}; ask the operator for a link"
+    );
+    Refusal::new(Code::Unauthorized, message)
+}
+
 /// Begins a session for the person whose passkey signed the challenge. The challenge is used up in any case.
 ///
 /// # Errors
@@ -69,16 +81,11 @@ pub fn finish(
     challenge: [u8; 32],
     assertion: &Assertion,
 ) -> Result<(Viewer, Secret), ScriptError> {
-    use_up(tx, moments, environment.id, (challenge, None))?;
+    let is_used_up = use_up(tx, moments, environment.id, (challenge, None));
     let credential = &assertion.credential;
-    let unknown = || {
-        let message = format!(
-            "the passkey `{credential}` is not enrolled for {organization} in {}; ask the operator for a link",
-            environment.kind
-        );
-        Refusal::new(Code::Unauthorized, message)
-    };
+    let unknown = || not_enrolled(credential, (organization, environment.kind));
     let key = sql::people::find_key(tx, environment.id, credential)?.ok_or_else(unknown)?;
+    is_used_up?;
     sql::people::hold(tx, environment.id, key.person)?;
     let now = moments.now(tx)?;
     // Read again, now that the person is locked.
