@@ -1,13 +1,43 @@
-//! The console over HTTP: what is asked of it without a browser. `tests/pages/console.mjs` is the walk of a person; what a
-//! passkey may sign, and by which check each attack on an answer fails, is in `tests/service/people.rs`.
+//! The console over HTTP: what is asked of it without a browser.
+//!
+//! Where each attack is tried:
+//!
+//! | Attack | Where |
+//! |---|---|
+//! | no session; that of another organization or environment; a forged or absent origin; an answer replayed, or for other digits | `attacks` in `tests/pages/console.mjs` |
+//! | a late assertion, user verification off, another origin or relying party, another person's assertion, a statement used twice | `what_was_not_signed_by_this_person_for_this_answer_is_refused` in `tests/service/people.rs` |
+//! | a role or a right that the person has not, a disabled person | `only_a_person_with_the_role_may_answer_and_only_while_they_have_it` in `tests/service/people.rs`; over HTTP here |
+//! | an enrolment link used twice | `a_link_is_good_once_for_a_day_and_opening_it_uses_nothing_up` in `tests/service/people.rs` |
+//! | an enrolment link that a scanner opens | `enrolment` in `tests/pages/console.mjs`; `GET` here |
+//! | HTML as the reason of a person's denial | `denial` in `tests/pages/console.mjs` |
+//! | more sign-ins than can wait | `so_many_sign_ins_wait_at_most` in `tests/service/people.rs`; more than the rate, here |
+//! | a cookie at another listener, HTML in the other texts, a guess which organizations exist | here |
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mandate_core::es256::SecretKey;
+use mandate_core::people::CredentialId;
+use mandate_core::{AgentName, EnvironmentKind, PersonId, Principal};
+use mandate_server::clock::{Clock as _, Ids, SystemEntropy};
 use mandate_server::http::X_REQUEST_ID;
+use mandate_server::model::people::PasskeyRecord;
+use mandate_server::service::audit::Operator;
+use mandate_server::service::moments::Moments;
+use mandate_server::service::people::{self, May, New, Secret};
+use mandate_server::store::sql;
+use mandate_tests::campaign::scale;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::wire::{Reply, exchange};
-use crate::world::World;
+use crate::world::{World, spend};
+
+/// A text that a browser would run, if it were not escaped.
+const HTML: &str = "<img src=x onerror=alert(1)>\"'&amp;";
+/// The pages below an environment that need no id.
+const PAGES: [&str; 8] = ["", "decisions", "usage", "mandates", "agents", "webhooks", "exports", "people"];
 
 /// How many sign-ins of an address may begin or finish in any 60 seconds.
 const PER_MINUTE: usize = 120;
@@ -100,13 +130,216 @@ async fn no_answer_before_a_session_shows_which_organizations_exist() {
         };
         assert_eq!(of("acme").await, of("mist").await, "{path}");
     }
-    // The rate is that of the address.
-    for organization in ["mist", "acme"] {
-        world.clock.advance(61);
-        let mut admitted = 0;
-        while post(&world, organization, "sign-in", &json!({})).await.status == 200 {
-            admitted += 1;
+}
+
+/// A person of `acme` who has signed in.
+struct SignedIn {
+    id: PersonId,
+    kind: EnvironmentKind,
+    /// The text of the session's secret.
+    secret: String,
+}
+
+impl SignedIn {
+    fn new(world: &World, kind: EnvironmentKind, (role, may): (&str, May)) -> Self {
+        let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+        let moments = Moments::new(Arc::clone(&world.clock) as _, Arc::clone(&ids));
+        let (id, credential) = (
+            PersonId::from_bytes(ids.random()[..16].try_into().unwrap()),
+            CredentialId::from_bytes(&*ids.random()),
+        );
+        let (secret, credential) = (Secret::new(ids.random()), credential.unwrap());
+        let roles = vec![Principal::parse(role).unwrap()];
+        let new = New { id, name: HTML.to_owned(), roles, may, secret: Secret::new(ids.random()) };
+        let (hash, at) = (secret.hash(), world.clock.now());
+        let written = apart::run_once(&world.settings.database, |tx| {
+            let record = people::create(tx, &moments, (&acme(), kind), &new, &operator(world))?;
+            let key = PasskeyRecord {
+                environment: record.environment,
+                credential: credential.clone(),
+                person: record.person.id,
+                key: (*SecretKey::from_bytes([9; 32]).unwrap().public_key()).into(),
+                label: HTML.to_owned(),
+                origin: world.running.urls.console.clone().unwrap(),
+                is_synced: false,
+                enrolled_at: record.created_at,
+                withdrawn_at: None,
+            };
+            sql::people::insert_key(tx, &key)?;
+            Ok(sql::sessions::insert(tx, key.environment, hash, (id, &credential), at)?)
+        });
+        written.unwrap().unwrap();
+        Self { id, kind, secret: secret.to_text().to_string() }
+    }
+
+    /// The header of the session's cookie.
+    fn cookie(&self) -> String {
+        self.cookie_of(self.kind)
+    }
+
+    /// The same under the name of an environment's cookie.
+    fn cookie_of(&self, kind: EnvironmentKind) -> String {
+        format!("Cookie: mandate-{kind}-acme={}\r\n", self.secret)
+    }
+
+    async fn page(&self, world: &World, page: &str) -> Reply {
+        get(world, &self.cookie(), &format!("/{}/acme/{page}", self.kind)).await
+    }
+
+    async fn ask(&self, world: &World, review: &Value) -> Reply {
+        let body = json!({ "answer": "approve", "review": review });
+        post_with(world, &self.cookie(), &format!("/{}/acme/statements", self.kind), &body).await
+    }
+}
+
+fn acme() -> AgentName {
+    AgentName::parse("acme").unwrap()
+}
+
+fn operator(world: &World) -> Operator {
+    Operator { name: "test".to_owned(), at: world.clock.now() }
+}
+
+/// An agent whose mandate asks `role:finance`: its key, and a review of it.
+async fn review(world: &World) -> (String, Value) {
+    let agent = world.agent("a").await;
+    world.mandate("agt_a").await;
+    let asked = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
+    (agent, asked["review"]["id"].clone())
+}
+
+#[tokio::test]
+async fn who_may_not_answer_is_given_no_statement() {
+    let world = started().await;
+    let (_, review) = review(&world).await;
+    for (kind, role, may, status) in [
+        (EnvironmentKind::Sandbox, "role:finance", May::Review, 200),
+        (EnvironmentKind::Sandbox, "role:cto", May::Review, 403),
+        (EnvironmentKind::Sandbox, "role:finance", May::Read, 403),
+        (EnvironmentKind::Production, "role:finance", May::Review, 404),
+    ] {
+        let person = SignedIn::new(&world, kind, (role, may));
+        assert_eq!(person.ask(&world, &review).await.status, status, "{kind} {role}");
+        assert_eq!(person.page(&world, "people").await.status, 200);
+        let disabled = apart::run_once(&world.settings.database, |tx| {
+            let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+            let moments = Moments::new(Arc::clone(&world.clock) as _, ids);
+            people::disable(tx, &moments, (&acme(), kind), person.id, &operator(&world)).map(drop)
+        });
+        disabled.unwrap().unwrap();
+        assert_eq!(person.ask(&world, &review).await.status, 401, "{kind} {role} is disabled");
+        assert_eq!(person.page(&world, "people").await.status, 303);
+    }
+}
+
+#[tokio::test]
+async fn a_session_opens_one_environment_of_one_listener() {
+    let world = started().await;
+    let person = SignedIn::new(&world, EnvironmentKind::Sandbox, ("role:finance", May::Review));
+    let (server, cookie) = (&world.running, person.cookie());
+    for (host, path) in [
+        (server.api, "/v1/decisions"),
+        (server.api, "/v1/agents"),
+        (server.public, "/"),
+        (server.public, "/log"),
+        (server.ops, "/livez"),
+        (server.ops, "/sandbox/acme/"),
+        (server.public, "/sandbox/acme/"),
+        (server.api, "/sandbox/acme/"),
+    ] {
+        let without = exchange(host, "GET", path, "", b"").await.anonymous();
+        assert_eq!(exchange(host, "GET", path, &cookie, b"").await.anonymous(), without, "{path}");
+    }
+    for cookie in [person.cookie(), person.cookie_of(EnvironmentKind::Production)] {
+        assert_eq!(get(&world, &cookie, "/production/acme/").await.status, 303);
+    }
+    let twice = format!("{cookie}{cookie}");
+    for (cookie, status) in [(&cookie, 200), (&twice, 303)] {
+        assert_eq!(get(&world, cookie, "/sandbox/acme/").await.status, status);
+    }
+}
+
+/// Agents, recipients, categories and roles cannot have such a text at all.
+#[tokio::test]
+async fn what_people_have_typed_is_text_on_every_page() {
+    let world = started().await;
+    let person = SignedIn::new(&world, EnvironmentKind::Sandbox, ("role:finance", May::Review));
+    let (agent, denied) = review(&world).await;
+    let denied = denied.as_str().unwrap();
+    let deny = format!("/v1/reviews/{denied}/deny");
+    let answered = world.post(&world.organization_key, &deny, &json!({ "reason": HTML })).await;
+    assert_eq!(answered.status, 200, "{}", answered.body);
+    let next = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
+    let one = |kind: &str, id: &Value| format!("{kind}/{}", id.as_str().unwrap());
+    let own = [
+        format!("reviews/{denied}"),
+        one("reviews", &next["review"]["id"]),
+        one("decisions", &next["decision"]),
+    ];
+    let escaped = "&#60;img src=x onerror=alert(1)&#62;";
+    for page in PAGES.into_iter().chain(own.iter().map(String::as_str)) {
+        let shown = person.page(&world, page).await;
+        assert_eq!(shown.status, 200, "{page}");
+        assert!(!shown.body.contains("<img"), "{page}");
+        // The name of the person who has signed in is on each.
+        assert!(shown.body.contains(escaped), "{page}");
+        let policy = shown.header("content-security-policy").unwrap();
+        assert!(policy.contains("script-src 'self'") && !policy.contains("unsafe"), "{policy}");
+    }
+    // Name and label; person and reason.
+    for (page, times) in [("people", 3), (&own[0], 2), (&own[1], 2)] {
+        assert_eq!(person.page(&world, page).await.body.matches(escaped).count(), times, "{page}");
+    }
+    for field in ["recipient", "category"] {
+        let mut asked = spend(1);
+        asked[field] = json!(format!("vendor:{HTML}"));
+        world.post(&agent, "/v1/authorizations", &asked).await.refused(400, "invalid_request");
+    }
+    let named = world.post(&world.organization_key, "/v1/agents", &json!({ "name": HTML })).await;
+    named.refused(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn live_and_observe_mode_are_marked_on_every_page() {
+    let world = started().await;
+    for (kind, key) in
+        [(EnvironmentKind::Sandbox, &world.organization_key), (EnvironmentKind::Production, &world.live_key)]
+    {
+        let person = SignedIn::new(&world, kind, ("role:finance", May::Read));
+        for mode in ["observe", "enforce"] {
+            assert_eq!(world.post(key, "/v1/enforcement", &json!({ "mode": mode })).await.status, 200);
+            for page in PAGES {
+                let body = person.page(&world, page).await.body;
+                let marks =
+                    ["LIVE: real money", "Sandbox: no real money", "Observe mode: nothing is blocked"];
+                let marked = marks.map(|mark| body.contains(&format!("{mark}</strong>")));
+                let is_live = kind == EnvironmentKind::Production;
+                assert_eq!(marked, [is_live, !is_live, mode == "observe"], "{kind} {page}");
+            }
         }
-        assert_eq!(admitted, PER_MINUTE, "{organization}");
+    }
+}
+
+/// As many at an address without an organization. The page is shown meanwhile: opening it, as a scanner of links does, begins
+/// nothing.
+#[tokio::test]
+async fn so_many_sign_ins_begin_in_a_minute() {
+    let world = started().await;
+    for _ in 0..scale() {
+        for organization in ["acme", "mist"] {
+            let mut admitted = 0;
+            let refused = loop {
+                let begun = post(&world, organization, "sign-in", &json!({})).await;
+                if begun.status != 200 {
+                    break begun;
+                }
+                admitted += 1;
+            };
+            assert_eq!(admitted, PER_MINUTE, "{organization}");
+            assert!(refused.refused(429, "rate_limited").ends_with("try again after 61 seconds"));
+            let page = get(&world, "", &format!("/sandbox/{organization}/enrol")).await;
+            assert_eq!(page.status, 200);
+        }
+        world.clock.advance(61);
     }
 }

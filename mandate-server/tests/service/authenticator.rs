@@ -66,8 +66,16 @@ impl Authenticator {
     }
 
     pub(crate) fn sign_at(&self, challenge: [u8; 32], origin: &str, flags: u8) -> Assertion {
-        let (authenticator_data, client_data) =
-            (head(origin, flags), client_data("webauthn.get", challenge, origin));
+        self.sign_with(head(origin, flags), challenge, origin)
+    }
+
+    /// For the relying party of another origin than that of the page.
+    pub(crate) fn sign_for(&self, challenge: [u8; 32], other: &str) -> Assertion {
+        self.sign_with(head(other, GOOD), challenge, ORIGIN)
+    }
+
+    fn sign_with(&self, authenticator_data: Vec<u8>, challenge: [u8; 32], origin: &str) -> Assertion {
+        let client_data = client_data("webauthn.get", challenge, origin);
         let signed = [&authenticator_data[..], &Sha256::digest(&client_data)].concat();
         let signature = der(self.signer.sign(&signed).unwrap());
         Assertion { credential: self.credential.clone(), authenticator_data, client_data, signature }

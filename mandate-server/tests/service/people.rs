@@ -13,7 +13,7 @@ use mandate_server::service::people::enrolment::Finished;
 use mandate_server::service::people::statements::{MAX_STATEMENTS, STATEMENT_SECONDS, Subject};
 use mandate_server::service::people::{self, May, Secret, Viewer, sessions, sign_in};
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::sql::log_records;
+use mandate_server::store::sql::{self, log_records};
 use serde_json::{Value, json};
 
 use crate::authenticator::{
@@ -204,6 +204,10 @@ async fn what_was_not_signed_by_this_person_for_this_answer_is_refused() {
         checks.push(check);
     }
     let issued = issue(&world, &ada, subject()).await.unwrap();
+    let made = key.sign_for(issued.challenge, "https://other.example");
+    assert!(answer(&world, &ada, issued.challenge, made).await.is_err(), "another relying party");
+    checks.push("relying_party");
+    let issued = issue(&world, &ada, subject()).await.unwrap();
     let made = key.sign(issued.challenge);
     assert!(answer(&world, &bob, issued.challenge, made.clone()).await.is_err(), "of another session");
     let mut edited = made.clone();
@@ -342,4 +346,30 @@ async fn a_session_is_given_so_many_statements() {
     assert_eq!(issue(&world, &ada, Subject::Approve(review)).await.unwrap_err().code.status(), 429);
     world.clock.advance(STATEMENT_SECONDS);
     assert!(issue(&world, &ada, Subject::Approve(review)).await.is_ok());
+}
+
+#[tokio::test]
+async fn so_many_sign_ins_wait_at_most() {
+    let world = World::new().await;
+    let environment = world.organization.environment.clone();
+    let (id, end) = (environment.id, world.clock.now().plus_seconds(sign_in::CHALLENGE_SECONDS));
+    let fill = run(&world, move |tx| {
+        for number in 1..sign_in::MAX_CHALLENGES {
+            let mut challenge = [0; 32];
+            challenge[..8].copy_from_slice(&number.to_be_bytes());
+            sql::sessions::insert_challenge(tx, id, challenge, None, end)?;
+        }
+        Ok(())
+    });
+    fill.await.unwrap();
+    let begin = async || {
+        let (moments, of) = (Arc::clone(&world.moments), environment.clone());
+        run(&world, move |tx| sign_in::begin(tx, &moments, &of)).await
+    };
+    begin().await.unwrap();
+    assert_eq!(begin().await.unwrap_err().code.status(), 429);
+    world.clock.advance(sign_in::CHALLENGE_SECONDS);
+    let now = world.clock.now();
+    run(&world, move |tx| Ok(sessions::forget(tx, now, sign_in::MAX_CHALLENGES)?)).await.unwrap();
+    begin().await.unwrap();
 }
