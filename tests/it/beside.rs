@@ -118,20 +118,18 @@ impl Scene {
     }
 
     /// How each command is run, in this order: its words, its arguments, and its exit code.
-    fn cases(&self, server: &TestServer) -> Vec<(&'static str, Vec<String>, i32)> {
+    fn cases(&self, server: &TestServer) -> Vec<Case> {
         let (file, out) = (self.folder.path().join("copy.db"), self.folder.path().join("man"));
         let (file, out) = (file.display().to_string(), out.display().to_string());
         let url = self.folder.path().join("slack.url");
         fs::write(&url, "https://hooks.example.com/services/secret").unwrap();
         let url = url.display();
-        let (sandbox, console, person) = (SANDBOX.join(" "), PERSON[6..].join(" "), &self.person);
+        let sandbox = SANDBOX.join(" ");
         let nowhere = "--to postgres://absent@127.0.0.1:9/none";
         let witness = SigningKey::new("w.example", KeyKind::Cosignature, &[7; 32]).unwrap();
         let witness = witness.verifier();
         let from = format!("--from {}", server.ready("database"));
-        let case =
-            |words, args: &str, code| (words, args.split_whitespace().map(str::to_owned).collect(), code);
-        vec![
+        let mut cases = vec![
             case("organization create", "acme", 0),
             case("organization list", "", 0),
             case("organization show", "demo", 0),
@@ -151,13 +149,6 @@ impl Scene {
             case("notice set", &format!("{sandbox} --format slack --url-file {url}"), 0),
             case("notice show", "--organization demo", 0),
             case("notice remove", &sandbox, 0),
-            case("person create", &format!("{sandbox} {}", PERSON.join(" ")), 0),
-            case("person list", &sandbox, 0),
-            case("person enrol", &format!("{sandbox} {console} {person}"), 0),
-            case("person sessions", &sandbox, 0),
-            case("person withdraw", &format!("{sandbox} {person} --credential AQID --yes"), 1),
-            case("person end-session", &format!("{sandbox} 999"), 1),
-            case("person disable", &format!("{sandbox} {person} --yes"), 0),
             case("export list", "", 0),
             case("export delete", &self.export, 0),
             case("settlement list", "", 0),
@@ -194,8 +185,31 @@ impl Scene {
             case("migrate", "", 1),
             case("retention close", &format!("2020-01 --to {out} --yes"), 1),
             case("backup restore", &format!("{file} --force"), 1),
+        ];
+        cases.extend(self.of_people());
+        cases
+    }
+
+    /// The same for people.
+    fn of_people(&self) -> [Case; 7] {
+        let (sandbox, console, person) = (SANDBOX.join(" "), PERSON[6..].join(" "), &self.person);
+        [
+            case("person create", &format!("{sandbox} {}", PERSON.join(" ")), 0),
+            case("person list", &sandbox, 0),
+            case("person enrol", &format!("{sandbox} {console} {person}"), 0),
+            case("person sessions", &sandbox, 0),
+            case("person withdraw", &format!("{sandbox} {person} --credential AQID --yes"), 1),
+            case("person end-session", &format!("{sandbox} 999"), 1),
+            case("person disable", &format!("{sandbox} {person} --yes"), 0),
         ]
     }
+}
+
+/// A command, its arguments, and its exit code.
+type Case = (&'static str, Vec<String>, i32);
+
+fn case(words: &'static str, args: &str, code: i32) -> Case {
+    (words, args.split_whitespace().map(str::to_owned).collect(), code)
 }
 
 #[test]

@@ -239,7 +239,9 @@ fn a_backup_a_restore_and_a_migration_leave_a_record() {
         let records = server.operate(&["audit", "list", "--json", "--database", database]).code(0).json();
         let text = |record: &Value, name: &str| record[name].as_str().unwrap().to_owned();
         let records = records.as_array().unwrap().iter();
-        records.map(|record| (text(record, "action"), text(record, "subject"))).collect()
+        let records = records.map(|record| (text(record, "action"), text(record, "subject")));
+        // The demonstration's person is recorded too.
+        records.filter(|(action, _)| !action.starts_with("person.")).collect()
     };
     let record = |action: &str, subject: &str| (action.to_owned(), subject.to_owned());
 
@@ -265,7 +267,8 @@ fn a_backup_a_restore_and_a_migration_leave_a_record() {
 fn a_key_that_could_not_be_shown_was_not_issued() {
     let server = TestServer::start();
     let keys = || server.operate(&["key", "list", "--all", "--json"]).code(0).json();
-    let before = keys();
+    let records = || server.operate(&["audit", "list", "--json"]).code(0).json();
+    let before = (keys(), records());
     let key = id(server.ready("organization_key"));
     for command in [
         &["organization", "create", "acme"][..],
@@ -277,9 +280,8 @@ fn a_key_that_could_not_be_shown_was_not_issued() {
         let ran = Ran::from(command.stdout(File::create("/dev/full").unwrap()).output().unwrap()).code(1);
         assert!(ran.err.contains("nothing was changed"), "{}", ran.err);
     }
-    assert_eq!(keys(), before);
+    assert_eq!((keys(), records()), before);
     server.operate(&["organization", "show", "acme"]).code(1);
-    assert_eq!(server.operate(&["audit", "list", "--json"]).code(0).json(), json!([]));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn denying_shows_the_decision_with_its_review() {
     );
     let shown = denied.json()["review"].clone();
     assert_eq!((&shown["status"], &shown["reason"]), (&json!("denied"), &json!("not this month")));
-    assert_eq!(agent.client.get(&format!("/decisions/{original}")).body, denied.body);
+    assert_eq!(organization.client.get(&format!("/decisions/{original}")).body, denied.body);
     approve(&organization, &review).refused(
         400,
         "invalid_request",
