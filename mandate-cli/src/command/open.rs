@@ -25,8 +25,13 @@ const BROWSER: &str = "open";
 #[cfg(not(target_os = "macos"))]
 const BROWSER: &str = "xdg-open";
 /// The pages of the issuer's host that have a name here.
-const PAGES: [(&str, &str); 4] =
-    [("home", "/"), ("reference", "/reference"), ("contract", "/openapi.yaml"), ("verify", "/verify")];
+const PAGES: [(&str, &str); 5] = [
+    ("home", "/"),
+    ("reference", "/reference"),
+    ("contract", "/openapi.yaml"),
+    ("verify", "/verify"),
+    ("console", "/console"),
+];
 const LOG: &str = "log";
 
 /// Open a page of the service in the browser: its API reference, its contract, an escrow's contract
@@ -41,8 +46,8 @@ Examples:
   mandate open esc_01hf7yat000000000000000007
   curl -sS \"$(mandate open contract --print)\"
 
-Pages: home, reference (of the API), contract (OpenAPI), verify (a page that verifies tokens), log (the public \
-log); or an escrow, by its id, whose public contract is opened.")]
+Pages: home, reference (of the API), contract (OpenAPI), verify (a page that verifies tokens), console \
+(where people answer reviews), log (the public log); or an escrow, by its id, whose public contract is opened.")]
 pub(crate) struct Open {
     /// The page, or an escrow's id
     #[arg(default_value = "reference", value_parser = page, value_name = "PAGE|ESCROW")]

@@ -165,7 +165,7 @@ impl Parts {
     /// The router of the public listener.
     pub(super) fn public(&self, urls: &Urls) -> Result<Router, Fault> {
         let (store, clock) = (self.store.clone(), Arc::clone(&self.clock));
-        let public = Arc::new(Public::new(self.keyring.clone(), store, clock));
+        let public = Arc::new(Public::new(self.keyring.clone(), store, clock, urls.console.clone()));
         public_router(public, Hosts { base: &urls.base, verdicts: &urls.verdicts })
     }
 

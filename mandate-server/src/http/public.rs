@@ -38,6 +38,8 @@ const CONTRACTS: &str = "/contracts/";
 const CONTRACT_FORMS: [&str; 3] = ["application/json", JWT, PAGE];
 const JWT: &str = "application/jwt";
 const PAGE: &str = "text/html";
+/// Leads to the console.
+const CONSOLE: &str = "/console";
 /// How many contracts are read at a time: requests without a key must not crowd out those with one.
 const MAX_READING: usize = 64;
 
@@ -47,14 +49,21 @@ pub(crate) struct Public {
     store: Store,
     clock: Arc<dyn Clock>,
     log: PublicLogs,
+    /// The origin of the console, if there is one.
+    console: Option<String>,
     /// Room for the contracts that are being read.
     room: Semaphore,
 }
 
 impl Public {
-    pub(crate) fn new(keyring: Keyring, store: Store, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        keyring: Keyring,
+        store: Store,
+        clock: Arc<dyn Clock>,
+        console: Option<String>,
+    ) -> Self {
         let log = PublicLogs::new(store.clone());
-        Self { keyring, store, clock, log, room: Semaphore::new(MAX_READING) }
+        Self { keyring, store, clock, log, console, room: Semaphore::new(MAX_READING) }
     }
 
     /// An escrow's contract, for anyone who has its address: as JSON, as a token, or as a page.
@@ -88,6 +97,14 @@ impl Public {
         Ok(response(StatusCode::OK, [form], token))
     }
 
+    /// Leads to the console, so that it is found from the issuer.
+    fn console(&self) -> Result<Response, Failure> {
+        let none = || Refusal::new(Code::NotFound, "this service has no console");
+        let origin = self.console.as_deref().ok_or_else(none)?;
+        let location = HeaderValue::try_from(format!("{origin}/")).map_err(|e| Fault::new(e.to_string()))?;
+        Ok(response(StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)], ""))
+    }
+
     /// The page of the public logs.
     async fn log_page(&self, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
         let (issuer, now) = (self.keyring.issuer(), self.clock.now());
@@ -102,6 +119,7 @@ pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fa
     let contract = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
         public.contract(uri.path().strip_prefix(CONTRACTS).unwrap_or_default(), &headers).await
     };
+    let console = async |State(public): State<Arc<Public>>| public.console();
     let log = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
         public.log.get(uri.path().strip_prefix(LOGS).unwrap_or_default(), &headers).await
     };
@@ -113,6 +131,7 @@ pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fa
         .route(CONTRACTS, on_path(CONTRACT_OF_ESCROW, get(contract)))
         .route("/contracts/{*address}", on_path(CONTRACT_OF_ESCROW, get(contract)))
         .route(LOG_PATH, on_path(LOG_PATH, get(log_page)))
+        .route(CONSOLE, on_path(CONSOLE, get(console)))
         .route("/log/{kind}/{*object}", on_path(OBJECT_OF_LOG, get(log)))
         .fallback(no_such_path);
     for (path, recorded, document) in documents(hosts)? {

@@ -22,6 +22,7 @@ async fn every_answer_carries_its_id() {
         (server.public, "GET", KEY_SET, 200),
         (server.public, "GET", "/", 200),
         (server.public, "GET", "/nowhere", 404),
+        (server.public, "GET", "/console", 404),
         (server.public, "POST", KEY_SET, 400),
         (server.ops, "GET", "/livez", 200),
         (server.ops, "GET", "/readyz", 200),

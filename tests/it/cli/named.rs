@@ -262,6 +262,11 @@ fn pages_are_opened_in_the_browser_and_named_in_a_pipe() {
         assert_eq!(String::from_utf8_lossy(&fetched.stdout), "200", "{url}");
     }
     assert!(open("log").ends_with("/log"));
+    let led = Command::new("curl")
+        .args(["-sS", "-w", "%{http_code} %{redirect_url}", &open("console")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&led.stdout), format!("307 {}/", server.ready("console_url")));
     assert_eq!(
         shell.get(&["open", "verify", "--issuer", issuer, "--jq", ".url"]),
         format!("{issuer}/verify")
@@ -271,7 +276,7 @@ fn pages_are_opened_in_the_browser_and_named_in_a_pipe() {
             .run(&["open", "nosuch", "--issuer", issuer])
             .code(2)
             .err
-            .contains("home, reference, contract, verify, log")
+            .contains("home, reference, contract, verify, console, log")
     );
     assert!(shell.run(&["open"]).code(2).err.contains("the issuer"));
 
