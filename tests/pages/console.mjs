@@ -179,6 +179,56 @@ async function unverified() {
   await close();
 }
 
+/** A session that ends before the answer: nothing is answered, and the sign-in leads back. */
+async function expired() {
+  const review = await waiting(335);
+  const { tab, close } = await browser.open('about:blank', { expected: /status of 401/ });
+  await withPasskey(tab);
+  const signIn = async () => {
+    await tab.click('#sign-in button');
+    await tab.waitForURL(`${place}/reviews/${review}`);
+  };
+  await tab.goto(`${place}/reviews/${review}`);
+  await signIn();
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  const [{ name, value }] = await tab.context().cookies();
+  const headers = { 'Content-Type': 'application/json', Cookie: `${name}=${value}`, Origin: origin };
+  assert.equal((await fetch(`${place}/sign-out`, { method: 'POST', headers, body: '{}' })).status, 204);
+  await tab.click('#confirm');
+  await tab.waitForURL(`${place}/sign-in?to=${encodeURIComponent(`reviews/${review}`)}`);
+  await signIn();
+  assert.match(await tab.locator('#state').innerText(), /^Waits for/);
+  await close();
+}
+
+/** A mark with these words is the first thing on a page, even on a narrow one, and has a colour of its own. */
+async function marked(tab, words) {
+  await tab.setViewportSize({ width: 320, height: 480 });
+  const mark = tab.locator('.mark').filter({ hasText: words });
+  await mark.waitFor();
+  const { x, y, width, height } = await mark.boundingBox();
+  assert.ok(x >= 0 && y >= 0 && x + width <= 320 && y + height <= 200, `${words}: ${x} ${y} ${width} ${height}`);
+  const [own, page] = await mark.evaluate((element) => [element, document.body].map((of) => getComputedStyle(of).backgroundColor));
+  assert.ok(own !== page && own !== 'rgba(0, 0, 0, 0)', `${words}: ${own} on ${page}`);
+}
+
+/** LIVE and observe mode cannot be overlooked. */
+async function marks() {
+  const live = await browser.open(`${origin}/production/demo/sign-in`);
+  await marked(live.tab, 'LIVE: real money');
+  assert.match(await live.tab.title(), /, LIVE$/);
+  await live.close();
+  const { tab, close } = await signedIn('');
+  assert.equal(await tab.locator('.mark.observe').count(), 0);
+  await call(organization, '/enforcement', { mode: 'observe' });
+  await tab.reload();
+  await marked(tab, 'Sandbox: no real money');
+  await marked(tab, 'Observe mode: nothing is blocked');
+  await call(organization, '/enforcement', { mode: 'enforce' });
+  await close();
+}
+
 /** The other pages, and the downloads. */
 async function reading() {
   const { tab, close } = await signedIn('decisions?verdict=denials');
@@ -311,7 +361,7 @@ async function pictures() {
 }
 
 try {
-  await browser.run([enrolment, notice, approval, denial, race, unverified, reading, pictures, attacks, stop]);
+  await browser.run([enrolment, notice, approval, denial, race, unverified, expired, marks, reading, pictures, attacks, stop]);
   console.log(JSON.stringify({ ...found, screenshots: browser.pictures() }));
 } finally {
   await browser.close();
