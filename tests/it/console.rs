@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::harness::TestServer;
-use crate::pages::{screenshots, script};
+use crate::pages::{documented, screenshots, script};
 use crate::strangers::run_with;
 
 #[test]
@@ -21,7 +21,8 @@ fn people_answer_in_the_console_with_their_own_passkeys() {
     });
     let mandate = organization.mandate(&terms);
     let mut command = script("console.mjs");
-    command.arg(format!("{}/sandbox/demo", server.ready("console_url"))).arg(screenshots("console"));
+    let pictures = screenshots("console");
+    command.arg(format!("{}/sandbox/demo", server.ready("console_url"))).arg(&pictures);
     let given = json!({
         "link": server.ready("console_link"),
         "api": server.ready("base_url"),
@@ -31,4 +32,6 @@ fn people_answer_in_the_console_with_their_own_passkeys() {
     });
     let found = run_with(&mut command, &given.to_string()).code(0).json();
     assert_eq!(found["screenshots"], 56);
+    documented(&pictures.join("console.png"), "docs/images/console.png");
+    documented(&pictures.join("review.png"), "docs/images/review.png");
 }

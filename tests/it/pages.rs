@@ -14,14 +14,23 @@ use crate::tidy::root;
 
 /// The largest picture in the documents, in bytes.
 const MAX_PICTURE: u64 = 150_000;
-/// The page that verifies, in the documents.
-const PICTURE: &str = "docs/images/verify.png";
 
 /// Where the pictures of the pages are kept: below the target directory.
 pub(crate) fn screenshots(name: &str) -> PathBuf {
     let folder = built("js/verify.html", "tests/run builds it").with_file_name("screenshots").join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
+}
+
+/// A picture of the documents is small. With `MANDATE_WRITE_DOCS=1` this one becomes it.
+#[expect(clippy::disallowed_methods, reason = "the caller of the tests decides whether to write")]
+pub(crate) fn documented(picture: &Path, document: &str) {
+    let document = root().join(document);
+    if std::env::var("MANDATE_WRITE_DOCS").is_ok_and(|value| value == "1") {
+        std::fs::copy(picture, &document).unwrap();
+    }
+    let bytes = std::fs::metadata(&document).unwrap().len();
+    assert!(bytes <= MAX_PICTURE, "{} has {bytes} bytes", document.display());
 }
 
 /// A script of `tests/pages`, with what drives the browser.
@@ -110,15 +119,10 @@ fn person(server: &TestServer, page: &str, name: &str) -> PathBuf {
 /// The page is opened from a file, so that the issuer is another origin. With `MANDATE_WRITE_DOCS=1` the picture of the
 /// documents is made again.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the caller of the tests decides whether to write")]
 fn a_person_verifies_on_the_page_in_one_file() {
     let page = built("js/verify.html", "tests/run builds it");
     let pictures = person(&TestServer::start(), &format!("file://{}", page.display()), "file");
-    if std::env::var("MANDATE_WRITE_DOCS").is_ok_and(|value| value == "1") {
-        std::fs::copy(pictures.join("picture.png"), root().join(PICTURE)).unwrap();
-    }
-    let bytes = std::fs::metadata(root().join(PICTURE)).unwrap().len();
-    assert!(bytes <= MAX_PICTURE, "{PICTURE} has {bytes} bytes");
+    documented(&pictures.join("picture.png"), "docs/images/verify.png");
 }
 
 #[test]

@@ -358,6 +358,13 @@ async function pictures() {
   await browser.looks('console-decision', `${origin}${decision}`, options);
   await browser.looks('console-sign-in', `${place}/sign-in`);
   await browser.looks('console-enrol', `${place}/enrol`);
+  // Those of the documents.
+  for (const [name, path, height] of [['console', '', 480], ['review', `reviews/${review}`, 900]]) {
+    const shown = await signedIn(path, { viewport: { width: 1000, height } });
+    await shown.tab.locator('#count, #state').first().waitFor();
+    await shown.tab.screenshot({ path: `${screenshots}/${name}.png` });
+    await shown.close();
+  }
 }
 
 try {
