@@ -250,3 +250,24 @@ async fn a_slow_server_takes_nothing_back() {
     remembered.remember(&of, &slow).unwrap();
     assert_eq!(remembered.last(&of).unwrap().map(|last| last.to_string()), newest);
 }
+
+/// A server that waits for its witnesses while another log is begun publishes nothing that this log has taken over.
+#[tokio::test]
+async fn a_checkpoint_that_was_signed_before_a_log_ended_is_not_published_after_it() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.ask(&agent, "1").await;
+    keeper(&world, None).look().await;
+    world.ask(&agent, "2").await;
+    let secrets = world.keyring.clone();
+    let append = move |tx: &mut Tx<'_>| Ok(append::append(tx, Sandbox, secrets.log_secrets())?);
+    assert_eq!(apart::run_once(&world.database, append).unwrap().unwrap(), 1);
+    let signed = publish::sign(&log(&world), world.keyring.master()).unwrap();
+    let (old, _) = new_origin(&world, None);
+    let id = old.id;
+    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, id, Sandbox, (&signed, true))?);
+    world.store.write(publish).await.unwrap().unwrap();
+    let served = apart::run_once(&world.database, |tx| Ok(serve::checkpoint(tx, (Sandbox, 1))?));
+    assert_eq!(served.unwrap().unwrap(), old.checkpoint);
+    assert_eq!(check::findings(&world.database), []);
+}

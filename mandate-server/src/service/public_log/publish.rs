@@ -64,8 +64,8 @@ pub fn uncosigned(
     Ok(is_lacking.then_some((log, signed)))
 }
 
-/// Publishes a checkpoint, unless a greater one is published. To one of the same size it adds cosignatures.
-/// `witnessed`: it has its quorum.
+/// Publishes a checkpoint, unless a greater one is published, or another log was begun meanwhile and has taken entries of it. To
+/// one of the same size it adds cosignatures. `witnessed`: it has its quorum.
 ///
 /// # Errors
 /// The database fails.
@@ -80,6 +80,9 @@ pub fn publish(
     let Some(mut found) = public_log::of_kind(tx, kind)?.into_iter().find(|found| found.id == log) else {
         return Ok(());
     };
+    if found.tree.size() < said.size() {
+        return Ok(());
+    }
     // What stays of the one that is there: all of it, its cosignatures, or nothing.
     let merged = |text: Option<&String>| -> Result<Option<SignedCheckpoint>, Fault> {
         let Some(text) = text else { return Ok(Some(checkpoint.clone())) };
