@@ -241,7 +241,7 @@ async fn a_session_opens_one_environment_of_one_listener() {
         (server.api, "/v1/decisions"),
         (server.api, "/v1/agents"),
         (server.public, "/"),
-        (server.public, "/log"),
+        (server.public, "/verify"),
         (server.ops, "/livez"),
         (server.ops, "/sandbox/acme/"),
         (server.public, "/sandbox/acme/"),
