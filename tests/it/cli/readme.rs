@@ -18,6 +18,11 @@ fn blocks(heading: &str) -> Vec<String> {
         .collect()
 }
 
+/// Waits until a text is in a file, for a minute at most.
+fn seen(text: &str, file: &str) -> String {
+    format!("for _ in $(seq 600); do if grep -q '{text}' {file}; then break; fi; sleep .1; done")
+}
+
 /// A user who pastes README's commands, with the addresses of this test's server.
 struct Reader<'a> {
     server: &'a TestServer,
@@ -37,9 +42,14 @@ impl Reader<'_> {
                     format!("timeout -s INT 2 {command} || case $? in 124 | 130) ;; *) exit 1 ;; esac")
                 }
                 command if command.starts_with("mandate listen ") => {
+                    let begin = format!("{command} > listened.txt 2> listening.txt & listening=$!");
                     format!(
-                        "{command} > listened.txt & listening=$!; trap 'kill -INT $listening' EXIT; sleep 1"
+                        "{begin}; trap 'kill -INT $listening' EXIT; {}",
+                        seen("listening on", "listening.txt")
                     )
+                }
+                command if command.starts_with("mandate trigger ") => {
+                    format!("{command}; {}", seen("escrow.released", "listened.txt"))
                 }
                 _ => line.to_owned(),
             }
