@@ -131,7 +131,7 @@ Examples:
   mandate-server log show --json | jq -r '.logs[].verifier_key'
 
 A log of each kind holds an entry for each decision, each change of what governs, and each signing key. docs/proof.md says what \
-it proves. Publish the verifier keys where counterparties find them, and the fingerprints where nobody can change both.";
+it proves. Publish the verifier keys where counterparties find them, and the fingerprints in another place, so that no one account can change both.";
 
 const EXPORT_HELP: &str = "\
 Examples:

@@ -58,7 +58,7 @@ impl PublicLogs {
         Self { store, room, lookups, looking_up }
     }
 
-    /// Takes a place. Lookups, which read much, have places of their own, so that they keep nobody from a checkpoint.
+    /// Takes a place. Lookups, which read much, have places of their own, so that a checkpoint is always read.
     async fn room(&self, is_lookup: bool) -> Result<Room<'_>, Failure> {
         let places = if is_lookup { &self.lookups } else { &self.room };
         let taken = places.try_acquire().map_err(|_| Failure::Overloaded)?;

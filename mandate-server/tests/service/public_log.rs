@@ -391,7 +391,7 @@ async fn keys_that_sign_are_in_the_log_in_clear() {
     opened.unwrap().unwrap();
 }
 
-/// Entries of tokens that nobody has signed: what is tried here is the log alone.
+/// Entries of unsigned tokens: what is tried here is the log alone.
 fn made_up(number: u64) -> (Hash, Entry) {
     let hash = |what: &str| Hash::sha256(format!("{what} {number}").as_bytes());
     let token = hash("token");

@@ -29,8 +29,8 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// Watch a log: that it only grows, which keys appear, and what governs your environment
 ///
 /// Each run is one look; run it from a timer. It reads every new entry and checks that they lead from the state of the last
-/// look to the root that the log has signed now. New signing keys are shown: a key that nobody announced signs verdicts that
-/// nobody decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
+/// look to the root that the log has signed now. New signing keys are shown: a key that was not announced can sign verdicts that
+/// were never decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
 /// review) is found by its number: one that you did not make was made by another. A look with another watch key, or
 /// after one without, reads the log from its beginning. With --tokens, each token that
 /// is older than a day must be in the log, or in an older one whose key is known: a look has gone over from there, or the

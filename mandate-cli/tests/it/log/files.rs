@@ -49,7 +49,7 @@ fn what_is_no_file_is_written_into() {
     let pipe = written.folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     symlink("pipe", written.folder.path().join("link")).unwrap();
-    // Open for both, it blocks nobody, and holds what was written.
+    // Open for both, it does not block, and it holds what was written.
     let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
     for name in ["pipe", "link"] {
         written.proof_to(name).code(0);

@@ -26,7 +26,7 @@ pub(super) fn refuse<T>(
     Err(refusal.into())
 }
 
-/// The refusal of somebody without a session.
+/// The refusal of a request without a session.
 pub(super) fn session_over() -> Refusal {
     Refusal::new(Code::Unauthorized, "the session is over; sign in again")
 }
