@@ -50,6 +50,32 @@ pub(crate) fn file_name(text: &str) -> String {
     format!("{}.json", hex(&Sha256::digest(text)))
 }
 
+/// The files in a folder whose names are from [`file_name`]. None where there is no such folder.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{}: {e}", folder.display()));
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Removes a file. Returns whether there was one.
+pub(crate) fn remove(path: &Path) -> Result<bool, Failure> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Failure::new(Exit::Io, format!("{}: {e}", path.display()))),
+    }
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

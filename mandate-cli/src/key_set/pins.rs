@@ -1,6 +1,5 @@
 //! Pinned keys: each issuer's in its own file, which only `mandate jwks` changes.
 
-use std::io;
 use std::path::PathBuf;
 
 use mandate_core::json::Object;
@@ -52,19 +51,7 @@ pub(crate) fn find(issuer: &str) -> Result<Option<Pin>, Failure> {
 
 /// All pinned keys, by issuer.
 pub(crate) fn all() -> Result<Vec<Pin>, Failure> {
-    let folder = folder()?;
-    let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{}: {e}", folder.display()));
-    let entries = match std::fs::read_dir(&folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(unreadable)?,
-    };
-    let mut pins = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            pins.push(read(path)?);
-        }
-    }
+    let mut pins = directory::files(&folder()?)?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     pins.sort_by(|a: &Pin, b| a.issuer.cmp(&b.issuer));
     Ok(pins)
 }
@@ -81,12 +68,7 @@ pub(crate) fn write(issuer: &str, keys: &KeySet, pinned_at: Timestamp) -> Result
 
 /// Removes the pinned keys of `issuer`. Returns whether there were any.
 pub(crate) fn remove(issuer: &str) -> Result<bool, Failure> {
-    let path = path(issuer)?;
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Failure::new(Exit::Io, format!("{}: {e}", path.display()))),
-    }
+    directory::remove(&path(issuer)?)
 }
 
 fn read(path: PathBuf) -> Result<Pin, Failure> {

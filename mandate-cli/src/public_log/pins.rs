@@ -1,6 +1,5 @@
 //! The keys of logs that were pinned: each log's in its own file, which only `mandate log key` changes.
 
-use std::io;
 use std::path::PathBuf;
 
 use mandate_core::Timestamp;
@@ -49,19 +48,7 @@ pub(crate) fn find(place: &Place) -> Result<Option<Pin>, Failure> {
 
 /// All pinned keys, by address.
 pub(crate) fn all() -> Result<Vec<Pin>, Failure> {
-    let folder = folder()?;
-    let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{}: {e}", folder.display()));
-    let files = match std::fs::read_dir(&folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        files => files.map_err(unreadable)?,
-    };
-    let mut pins = Vec::new();
-    for file in files {
-        let path = file.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            pins.push(read(path)?);
-        }
-    }
+    let mut pins = directory::files(&folder()?)?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     pins.sort_by(|a: &Pin, b| a.log.cmp(&b.log));
     Ok(pins)
 }
@@ -78,12 +65,7 @@ pub(crate) fn write(pin: &Pin) -> Result<(), Failure> {
 
 /// Removes a pinned key. Returns whether there was one.
 pub(crate) fn remove(log: &str) -> Result<bool, Failure> {
-    let path = path(log)?;
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Failure::new(Exit::Io, format!("{}: {e}", path.display()))),
-    }
+    directory::remove(&path(log)?)
 }
 
 fn read(path: PathBuf) -> Result<Pin, Failure> {
