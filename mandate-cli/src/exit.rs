@@ -54,8 +54,8 @@ pub(crate) enum Exit {
     /// A check of `mandate doctor` failed.
     Unhealthy = 25,
 
-    /// The verdict is genuine and valid, but amount, currency, recipient or nonce was not compared; or not every row of an
-    /// export was compared with the log.
+    /// The verdict is genuine and valid, but amount, currency, recipient or nonce was not compared; or not all was compared
+    /// with the log.
     NotCompared = 26,
     /// What governs is not what the directory of mandates has.
     Drift = 27,

@@ -3,6 +3,7 @@
 
 pub(crate) mod entries;
 pub(crate) mod evidence;
+pub(crate) mod older;
 pub(crate) mod pins;
 pub(crate) mod place;
 pub(crate) mod proof;

@@ -75,6 +75,31 @@ impl Place {
         }
     }
 
+    /// Where the log of the origin `other` is, beside the one of the origin `own` that is here: the first one's place has the
+    /// others below it, under their numbers. None: nothing says where it is.
+    pub(crate) fn beside(&self, own: &str, other: &str) -> Option<Self> {
+        let ((base, own), (other_base, other)) = (number_of(own), number_of(other));
+        if base != other_base {
+            return None;
+        }
+        let first = match (self, own) {
+            (_, 1) => self.clone(),
+            (Self::Folder(folder), own) => {
+                let is_numbered = folder.file_name().is_some_and(|name| name == own.to_string().as_str());
+                Self::Folder(folder.parent().filter(|_| is_numbered)?.to_owned())
+            }
+            (Self::Url(address), own) => {
+                let address = address.as_str().trim_end_matches('/');
+                Self::read(address.strip_suffix(&format!("/{own}"))?).ok()?
+            }
+        };
+        match (first, other) {
+            (first, 1) => Some(first),
+            (Self::Folder(folder), other) => Some(Self::Folder(folder.join(other.to_string()))),
+            (first, other) => first.numbered(u64::from(other)).ok(),
+        }
+    }
+
     /// Where the log with this number is, of those that have followed one another here.
     pub(crate) fn numbered(&self, number: u64) -> Result<Self, Failure> {
         match self {
@@ -115,11 +140,20 @@ pub(crate) fn is_origin_below(origin: &str, address: &str) -> bool {
     let bare = address.split_once(SCHEME).map_or(address, |(_, bare)| bare).trim_end_matches('/');
     match origin.strip_prefix(bare) {
         Some("") => true,
-        Some(rest) => rest.strip_prefix('/').is_some_and(|number| {
-            !number.starts_with(['0', '+']) && number.parse::<u32>().is_ok_and(|number| number >= 2)
-        }),
+        Some(rest) => rest.strip_prefix('/').is_some_and(|number| later_number(number).is_some()),
         None => false,
     }
+}
+
+/// The number of a log from the second on, in its one spelling.
+fn later_number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number: &u32| *number >= 2 && number.to_string() == text)
+}
+
+/// The origin of the first log of those that follow one another, and which of them this origin is.
+fn number_of(origin: &str) -> (&str, u32) {
+    let parts = origin.rsplit_once('/').and_then(|(base, number)| Some((base, later_number(number)?)));
+    parts.unwrap_or((origin, 1))
 }
 
 /// The kind of environments whose log has this origin. None: it is not below an issuer's address.
@@ -166,5 +200,23 @@ mod tests {
             ["v.example/log/sandbox/7", "v.example/log/production", "v.example/log/other"].map(kind_of);
         assert_eq!(kinds, [Some(EnvironmentKind::Sandbox), Some(EnvironmentKind::Production), None]);
         assert!(is_origin_of("v.example/log/sandbox/7", "https://v.example/", EnvironmentKind::Sandbox));
+    }
+
+    #[test]
+    fn logs_that_follow_one_another_are_beside_each_other() {
+        let [first, second, third] =
+            ["v.example/log/sandbox", "v.example/log/sandbox/2", "v.example/log/sandbox/3"];
+        let beside = |place: &str, own, other| {
+            Place::read(place).unwrap().beside(own, other).map(|place| place.to_string())
+        };
+        for base in ["https://v.example/log/sandbox", "https://mirror.example/x", "/srv/log"] {
+            let [two, three] = ["2", "3"].map(|number| format!("{base}/{number}"));
+            assert_eq!(beside(base, first, third), Some(three.clone()));
+            assert_eq!(beside(&three, third, second), Some(two.clone()));
+            assert_eq!(beside(&two, second, first), Some(base.to_owned()));
+            assert_eq!(beside(&two, second, "other.example/log/sandbox"), None);
+            // The place of the second one does not say that it is.
+            assert_eq!(beside(base, second, first), None);
+        }
     }
 }

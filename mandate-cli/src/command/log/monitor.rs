@@ -5,6 +5,7 @@ mod governing;
 mod late;
 mod look;
 mod state;
+mod walk;
 
 use std::path::PathBuf;
 
@@ -40,16 +41,21 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// (`STATE.fork`) holds the two signed checkpoints: they prove the fork to anyone.
 ///
 /// A log that has ended is looked at to its end; then the exit code is 54 until --log-key goes over to the log that goes on.
+/// That look reads each log between the last look and that one first, to the end that the next one names: other entries are a
+/// fork. Where such a log is not served any more, the exit code is 26, and the state stays as it was.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate log monitor --issuer https://verdicts.example.com --state verdicts.monitor
-  mandate log monitor --issuer https://verdicts.example.com --state verdicts.monitor \\
-      --watch-key watch.key --policy witnesses.policy --tokens recent.txt --json
+  mandate log monitor --issuer https://verdicts.example.com \\
+      --state verdicts.monitor
+  mandate log monitor --issuer https://verdicts.example.com \\
+      --state verdicts.monitor --watch-key watch.key \\
+      --policy witnesses.policy --tokens recent.txt --json
 
 Exit codes:
-  0 it only grew    52 fork    53 rollback    54 new origin    55 late    51 not what it has signed
-  23 a governing change is missing or there twice    2 usage    36, 37, 38 log not readable    3 file")]
+  0 it only grew    52 fork    53 rollback    54 new origin    55 late
+  23 a governing change is missing or there twice    26 not all can be looked at
+  51 not what it has signed    36, 37, 38 log not readable    2 usage    3 file")]
 pub(crate) struct Monitor {
     /// The file that this command keeps between its looks
     #[arg(long, value_name = "FILE")]
@@ -66,9 +72,9 @@ pub(crate) struct Monitor {
     trust: TrustArgs,
 }
 
-/// What a look has found.
+/// What a look has found in one log.
 #[derive(Debug, Serialize)]
-struct Report {
+struct Part {
     log: String,
     /// The size at the last look; absent at the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,13 +85,20 @@ struct Report {
     unknown: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     governing: Option<Changes>,
+}
+
+/// What a look has found.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    newest: Part,
     late: Vec<String>,
+    /// The logs that were looked at on the way from the last look to this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    older: Vec<Part>,
     /// The origin of the log that this one continues, at the look that goes over to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     continues: Option<String>,
-    /// How many entries of that one came after the last look, and were not looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unseen: Option<u64>,
     /// The origin of the log that goes on in place of this one, which has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -100,9 +113,15 @@ impl Monitor {
         let trust = Trust { key: Some(key.clone()), policy: self.trust.policy()? };
         let watch_key = self.watch_key.as_deref().map(watch_key::read).transpose()?;
         let now = environment::now();
+        let steps = match &before {
+            Some(state) if state.key != key => walk::steps(&source, &key, state)?,
+            _ => Vec::new(),
+        };
+        let went = before.map(|state| walk::go(&steps, state, watch_key.as_ref(), now)).transpose();
+        let (before, parts) = went.map_err(|found| self.keep_fork(found))?.unzip();
         let looked = Looked::look(&source, &trust, before.as_ref(), watch_key.as_ref());
-        let looked = looked.map_err(|failure| self.keep_fork(failure))?;
-        let older = older_than(&key, before.as_ref());
+        let mut looked = looked.map_err(|failure| self.keep_fork(failure))?;
+        let older = before.as_ref().map_or_else(Vec::new, |state| state.older_than(&key));
         let (mut late, mut unwitnessed) = (Vec::new(), None);
         // A log that has ended gets no more entries and cosignatures: what it lacks may be in the one that goes on.
         if looked.next.is_none() {
@@ -112,18 +131,13 @@ impl Monitor {
             let waited = before.as_ref().filter(|state| state.key == key).and_then(|state| state.unwitnessed);
             unwitnessed = late::witnesses(&source, &trust, &looked, waited, now, &mut late)?;
         }
-        looked.state((key, older), unwitnessed, now).write(&self.state)?;
+        looked.state((key.clone(), older), unwitnessed, now).write(&self.state)?;
         let report = Report {
-            log: looked.checkpoint.origin().to_owned(),
-            before: before.as_ref().map(State::size).filter(|_| looked.continues.is_none()),
-            size: looked.checkpoint.size(),
-            keys: looked.keys,
-            unknown: looked.unknown,
-            governing: looked.governing,
             late,
-            unseen: looked.continues.as_ref().map(|older| older.unseen),
-            continues: looked.continues.map(|older| older.origin),
-            next: looked.next,
+            older: parts.unwrap_or_default(),
+            continues: looked.continues.take(),
+            next: looked.next.take(),
+            newest: Part::of(looked, before.as_ref().filter(|state| state.key == key)),
         };
         report.print(now, output)
     }
@@ -168,18 +182,50 @@ impl Monitor {
     }
 }
 
-/// The keys of the logs that the one of this key continues, as the last look has them.
-fn older_than(key: &VerifierKey, before: Option<&State>) -> Vec<VerifierKey> {
-    let Some(state) = before else { return Vec::new() };
-    let left = Some(&state.key).filter(|before| *before != key);
-    left.into_iter().chain(&state.older).cloned().collect()
+impl Part {
+    /// What was found since the last look at this log.
+    fn of(looked: Looked, before: Option<&State>) -> Self {
+        Self {
+            log: looked.checkpoint.origin().to_owned(),
+            before: before.map(State::size),
+            size: looked.checkpoint.size(),
+            keys: looked.keys,
+            unknown: looked.unknown,
+            governing: looked.governing,
+        }
+    }
+
+    fn print(&self, continues: Option<&String>, output: &mut Output) {
+        output.line("log", printable(&self.log));
+        if let Some(older) = continues {
+            output.line("continues", format_args!("{CAUTION}{}{CAUTION:#}", printable(older)));
+        }
+        match self.before {
+            Some(before) => {
+                let new = self.size.saturating_sub(before);
+                output.line("entries", format_args!("{}, {new} of them new", self.size));
+            }
+            None => output.line("entries", self.size),
+        }
+        for KeySeen { index, kid, change, at } in &self.keys {
+            output.line("key", format_args!("{CAUTION}{kid}{CAUTION:#} {change} {at}, entry {index}"));
+        }
+        if self.unknown > 0 {
+            let unknown = self.unknown;
+            output
+                .line("unknown", format_args!("{unknown} entries of types that this version does not know"));
+        }
+        if let Some(changes) = &self.governing {
+            changes.print(output);
+        }
+    }
 }
 
 impl Report {
     fn exit(&self) -> Exit {
-        let odd = self.governing.as_ref().is_some_and(|changes| !changes.are_whole());
+        let mut changes = self.older.iter().chain([&self.newest]).filter_map(|part| part.governing.as_ref());
         // What is said once comes first.
-        if odd {
+        if changes.any(|changes| !changes.are_whole()) {
             Exit::Findings
         } else if self.continues.is_some() || self.next.is_some() {
             Exit::NewOrigin
@@ -196,37 +242,10 @@ impl Report {
             output.json(self)?;
             return Ok(exit);
         }
-        output.line("log", printable(&self.log));
-        if let Some(older) = &self.continues {
-            output.line("continues", format_args!("{CAUTION}{}{CAUTION:#}", printable(older)));
+        for older in &self.older {
+            older.print(None, output);
         }
-        if let Some(unseen) = self.unseen.filter(|unseen| *unseen > 0) {
-            output.line(
-                "unseen",
-                format_args!("{CAUTION}{unseen} entries of that log came after the last look, and were not looked at{CAUTION:#}"),
-            );
-        }
-        match self.before {
-            Some(before) => {
-                output.line(
-                    "entries",
-                    format_args!("{}, {} of them new", self.size, self.size.saturating_sub(before)),
-                );
-            }
-            None => output.line("entries", self.size),
-        }
-        for KeySeen { index, kid, change, at } in &self.keys {
-            output.line("key", format_args!("{CAUTION}{kid}{CAUTION:#} {change} {at}, entry {index}"));
-        }
-        if self.unknown > 0 {
-            output.line(
-                "unknown",
-                format_args!("{} entries of types that this version does not know", self.unknown),
-            );
-        }
-        if let Some(changes) = &self.governing {
-            changes.print(output);
-        }
+        self.newest.print(self.continues.as_ref(), output);
         for late in &self.late {
             output.line("late", format_args!("{ERROR}{}{ERROR:#}", printable(late)));
         }

@@ -6,6 +6,7 @@ mod files;
 mod keys;
 mod late;
 mod monitor;
+mod origins;
 mod page;
 mod proofs;
 mod site;

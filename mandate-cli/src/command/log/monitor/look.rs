@@ -36,18 +36,10 @@ pub(super) struct Looked {
     pub(super) keys: Vec<KeySeen>,
     pub(super) unknown: u64,
     pub(super) governing: Option<Changes>,
-    /// The older log that this one continues, where the last look was at that.
-    pub(super) continues: Option<Older>,
+    /// The origin of the older log that this one continues, where the last look was at that.
+    pub(super) continues: Option<String>,
     /// The log that goes on in place of this one, which has ended.
     pub(super) next: Option<String>,
-}
-
-/// The log that another one continues.
-#[derive(Debug)]
-pub(super) struct Older {
-    pub(super) origin: String,
-    /// How many of its entries came after the last look.
-    pub(super) unseen: u64,
 }
 
 /// Why a look has ended.
@@ -102,21 +94,14 @@ impl Looked {
         }
     }
 
-    fn as_it_is(
+    /// The same, whether it has ended or not.
+    pub(super) fn as_it_is(
         source: &Source,
         trust: &Trust,
         before: Option<&State>,
         watch_key: Option<&WatchKey>,
     ) -> Result<Self, Found> {
-        let bytes = source.checkpoint()?;
-        let signed = SignedCheckpoint::parse(&bytes)
-            .map_err(|e| Refused::new(e.name(), e).of("the log's checkpoint"))?;
-        if let Some(failure) = another_origin(source, &signed, trust) {
-            return Err(failure.into());
-        }
-        // Cosignatures are looked at later: here only the log's own key counts.
-        let own = Trust { key: trust.key.clone(), policy: Policy::none() };
-        let checkpoint = own.accept(&signed).map_err(|e| e.of("the log's checkpoint"))?.checkpoint;
+        let (signed, checkpoint) = newest(source, trust)?;
         let same_log = before.filter(|state| Some(&state.key) == trust.key.as_ref());
         let from = match same_log {
             Some(state) => must_not_shrink(state, &signed)?,
@@ -137,7 +122,7 @@ impl Looked {
         let entries = Entries { source, checkpoint: &checkpoint };
         let root = entries.scan(from, |index, bytes| collected.take(index, bytes))?;
         if let Some(state) = same_log.filter(|state| *state.checkpoint().root() != root) {
-            return Err(fork(state, &signed));
+            return Err(fork(&state.signed, &state.whose(), &signed));
         }
         let continues = match left {
             Some(state) => Some(continues(state, collected.older.as_ref(), &signed)?),
@@ -199,6 +184,18 @@ impl Collected<'_> {
     }
 }
 
+/// The newest checkpoint. Cosignatures are looked at later: here only the log's own key counts.
+pub(super) fn newest(source: &Source, trust: &Trust) -> Result<(SignedCheckpoint, Checkpoint), Failure> {
+    let signed = SignedCheckpoint::parse(&source.checkpoint()?)
+        .map_err(|e| Refused::new(e.name(), e).of("the log's checkpoint"))?;
+    if let Some(failure) = another_origin(source, &signed, trust) {
+        return Err(failure);
+    }
+    let own = Trust { policy: Policy::none(), ..trust.clone() };
+    let accepted = own.accept(&signed).map_err(|e| e.of("the log's checkpoint"))?;
+    Ok((signed, accepted.checkpoint))
+}
+
 /// The failure for a checkpoint of another origin than the key's.
 fn another_origin(source: &Source, signed: &SignedCheckpoint, trust: &Trust) -> Option<Failure> {
     let (key, origin) = (trust.key.as_ref()?, signed.checkpoint().origin());
@@ -233,12 +230,12 @@ fn must_not_shrink(state: &State, signed: &SignedCheckpoint) -> Result<u64, Foun
         return Err(rollback(before, now).into());
     }
     if now.size() == before.size() && now.root() != before.root() {
-        return Err(fork(state, signed));
+        return Err(fork(&state.signed, &state.whose(), signed));
     }
     Ok(before.size())
 }
 
-fn rollback(before: &Checkpoint, now: &Checkpoint) -> Failure {
+pub(super) fn rollback(before: &Checkpoint, now: &Checkpoint) -> Failure {
     Failure::new(
         Exit::Rollback,
         format!("the log had {} entries at the last look, and shows {} now", before.size(), now.size()),
@@ -246,32 +243,30 @@ fn rollback(before: &Checkpoint, now: &Checkpoint) -> Failure {
     .next("it was restored from an older copy, or shows an old state; entries that were there are gone")
 }
 
-fn fork(state: &State, signed: &SignedCheckpoint) -> Found {
-    let (before, now) = (state.checkpoint(), signed.checkpoint());
+/// Two checkpoints that one log's key has signed, and of which `now` does not begin with `before`, which `whose` says.
+pub(super) fn fork(before: &SignedCheckpoint, whose: &str, now: &SignedCheckpoint) -> Found {
     let failure = Failure::new(
         Exit::Fork,
         format!(
-            "the log has forked: its {} entries do not begin with the {} of the last look",
-            now.size(),
-            before.size()
+            "the log has forked: its {} entries do not begin with the {} {whose}",
+            now.checkpoint().size(),
+            before.checkpoint().size()
         ),
     )
-    .note("last look", state.seen_at)
+    .note("log", now.checkpoint().origin())
     .next("keep both checkpoints and show them: the log's key has signed both, and no honest log can");
-    let proof = json!({"before": state.signed.to_string(), "now": signed.to_string()});
+    let proof = json!({"before": before.to_string(), "now": now.to_string()});
     Found::Fork(Box::new(failure), format!("{proof:#}\n"))
 }
 
-/// The older log, if the new one begins with a checkpoint of it that is not behind the last look.
+/// The origin of the older log, if the new one begins with the checkpoint of it that was looked at last.
 fn continues(
     state: &State,
     older: Option<&SignedCheckpoint>,
     signed: &SignedCheckpoint,
-) -> Result<Older, Found> {
-    let origin = state.checkpoint().origin();
-    let refused = |why: String| {
-        Found::from(Refused::new("older_log", why).of(&format!("the log {}", signed.checkpoint().origin())))
-    };
+) -> Result<String, Found> {
+    let (origin, new) = (state.checkpoint().origin(), signed.checkpoint().origin());
+    let refused = |why: String| Found::from(Refused::new("older_log", why).of(&format!("the log {new}")));
     let Some(older) = older else {
         return Err(refused(format!(
             "its first entry does not name the log {origin}, which it should continue"
@@ -281,8 +276,11 @@ fn continues(
     if last.size() < state.size() {
         return Err(rollback(state.checkpoint(), last).into());
     }
-    if last.size() == state.size() && last.root() != state.checkpoint().root() {
-        return Err(fork(state, older));
+    if last.size() > state.size() {
+        return Err(refused("it was given another first entry while it was read".to_owned()));
     }
-    Ok(Older { origin: origin.to_owned(), unseen: last.size().saturating_sub(state.size()) })
+    if last.root() != state.checkpoint().root() {
+        return Err(fork(&state.signed, &state.whose(), older));
+    }
+    Ok(origin.to_owned())
 }

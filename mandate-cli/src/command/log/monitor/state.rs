@@ -49,6 +49,17 @@ impl State {
         self.checkpoint().size()
     }
 
+    /// Whose checkpoint it is, for people.
+    pub(super) fn whose(&self) -> String {
+        format!("of the last look, {}", self.seen_at)
+    }
+
+    /// The keys of the logs that the one of this key continues, as far as looks have gone over.
+    pub(super) fn older_than(&self, key: &VerifierKey) -> Vec<VerifierKey> {
+        let left = Some(&self.key).filter(|before| *before != key);
+        left.into_iter().chain(&self.older).cloned().collect()
+    }
+
     /// Up to which number this log had the changes of the holder of a watch key, if it was looked at to this end of it.
     pub(super) fn changes(&self, mark: Hash, end: &SignedCheckpoint) -> Option<u64> {
         let known = self.governing.as_ref().filter(|known| known.key == mark)?;
