@@ -90,8 +90,16 @@ fn is_younger(token: &str, proof: &LogProof, error: &NotProved, trust: &Trust) -
 
 /// When the token says that it was issued.
 pub(crate) fn issued_at(token: &str) -> Option<Timestamp> {
-    let claims = VerdictClaims::read(Unverified::parse(token).ok()?.unverified_claims()).ok()?;
-    Some(Timestamp::from_seconds(claims.iat))
+    claims(token).map(|claims| Timestamp::from_seconds(claims.iat))
+}
+
+/// By whom the token says that it was issued.
+pub(crate) fn issuer(token: &str) -> Option<String> {
+    claims(token).map(|claims| claims.iss)
+}
+
+fn claims(token: &str) -> Option<VerdictClaims> {
+    VerdictClaims::read(Unverified::parse(token).ok()?.unverified_claims()).ok()
 }
 
 /// The kind of environment that the token's key says it is of.

@@ -14,6 +14,7 @@ use mandate_core::log::VerifierKey;
 use serde::Serialize;
 
 use self::governing::Changes;
+use self::late::Due;
 use self::look::{KeySeen, Looked};
 use self::state::State;
 use crate::environment;
@@ -34,8 +35,9 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// were never decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
 /// review) is found by its number: one that you did not make was made by another. A look with another watch key, or
 /// after one without, reads the log from its beginning. With --tokens, each token that
-/// is older than a day must be in the log, or in an older one whose key is known: a look has gone over from there, or the
-/// policy lists it. With --policy, so must the witnesses' cosignatures be on what the log had a day ago.
+/// is older than a day must be in the log, or in one that it continues. One without a proof is late only if all entries were
+/// read, none is of it, and a key that the log has published has signed it; otherwise it is not compared (26). With --policy,
+/// the witnesses' cosignatures must be on what the log had a day ago, as the proof of an entry from then shows.
 ///
 /// The file of --state holds the last checkpoint and is written when all is well. After a fork, a file beside it
 /// (`STATE.fork`) holds the two signed checkpoints: they prove the fork to anyone.
@@ -54,7 +56,7 @@ Examples:
 
 Exit codes:
   0 it only grew    52 fork    53 rollback    54 new origin    55 late
-  23 a governing change is missing or there twice    26 not all can be looked at
+  23 a governing change is missing or there twice    26 not all can be compared
   51 not what it has signed    36, 37, 38 log not readable    2 usage    3 file")]
 pub(crate) struct Monitor {
     /// The file that this command keeps between its looks
@@ -93,6 +95,8 @@ struct Report {
     #[serde(flatten)]
     newest: Part,
     late: Vec<String>,
+    /// What nothing proves to be late or in time.
+    not_compared: Vec<String>,
     /// The logs that were looked at on the way from the last look to this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     older: Vec<Part>,
@@ -122,18 +126,22 @@ impl Monitor {
         let looked = Looked::look(&source, &trust, before.as_ref(), watch_key.as_ref());
         let mut looked = looked.map_err(|failure| self.keep_fork(failure))?;
         let older = before.as_ref().map_or_else(Vec::new, |state| state.older_than(&key));
-        let (mut late, mut unwitnessed) = (Vec::new(), None);
+        let (mut due, mut unwitnessed) = (Due::default(), None);
         // A log that has ended gets no more entries and cosignatures: what it lacks may be in the one that goes on.
         if looked.next.is_none() {
-            let listed = trust.policy.logs().map(|(key, _)| key);
-            let keys: Vec<_> = [&key].into_iter().chain(&older).chain(listed).cloned().collect();
-            late = late::tokens(self.tokens.as_deref(), &source, &keys, now)?;
+            if let Some(tokens) = &self.tokens {
+                let listed = trust.policy.logs().map(|(key, _)| key);
+                let keys: Vec<_> = [&key].into_iter().chain(&older).chain(listed).cloned().collect();
+                due.tokens(tokens, &source, &keys, (&looked, now))?;
+            }
             let waited = before.as_ref().filter(|state| state.key == key).and_then(|state| state.unwitnessed);
-            unwitnessed = late::witnesses(&source, &trust, &looked, waited, now, &mut late)?;
+            let witnessed = due.witnesses(&source, &trust, &looked, waited, now);
+            unwitnessed = witnessed.map_err(|found| self.keep_fork(found))?;
         }
         looked.state((key.clone(), older), unwitnessed, now).write(&self.state)?;
         let report = Report {
-            late,
+            late: due.late,
+            not_compared: due.not_compared,
             older: parts.unwrap_or_default(),
             continues: looked.continues.take(),
             next: looked.next.take(),
@@ -231,6 +239,8 @@ impl Report {
             Exit::NewOrigin
         } else if !self.late.is_empty() {
             Exit::LateLog
+        } else if !self.not_compared.is_empty() {
+            Exit::NotCompared
         } else {
             Exit::Success
         }
@@ -249,6 +259,9 @@ impl Report {
         for late in &self.late {
             output.line("late", format_args!("{ERROR}{}{ERROR:#}", printable(late)));
         }
+        for not_compared in &self.not_compared {
+            output.line("not compared", format_args!("{CAUTION}{}{CAUTION:#}", printable(not_compared)));
+        }
         if let Some(next) = &self.next {
             output.line(
                 "goes on as",
@@ -259,6 +272,9 @@ impl Report {
             Exit::Success => format!("{GOOD}CONSISTENT{GOOD:#} as of {now}\n"),
             Exit::NewOrigin => format!("{CAUTION}NEW ORIGIN{CAUTION:#}: the log goes on under another key\n"),
             Exit::LateLog => format!("{ERROR}LATE{ERROR:#}: the log lacks what it must have had for a day\n"),
+            Exit::NotCompared => {
+                format!("{CAUTION}NOT ALL COMPARED{CAUTION:#}: the rest is consistent as of {now}\n")
+            }
             _ => format!("{ERROR}FINDINGS{ERROR:#}: the governing changes are not 1, 2, 3 … each once\n"),
         });
         Ok(exit)

@@ -11,17 +11,25 @@ fn a_token_that_is_a_day_old_must_be_in_the_log() {
     let old = token_of(&watched.site, 1);
     let young = token(json!({"iss": watched.site.address(), "iat": now, "exp": now + 300}));
     let tokens = write(watched.folder.path(), "tokens", format!("{old}\n\n{young}\n"));
-    watched.look(&["--tokens", &tokens]).code(55).shows("line 1 of").shows("is not in the log").shows("LATE");
+    watched
+        .look(&["--tokens", &tokens])
+        .code(55)
+        .shows("line 1 of")
+        .shows("is none of the 303 entries")
+        .shows("LATE");
     watched.log.push(&decision(&old));
     watched.log.publish(&watched.site);
     watched.log.publish_proof(&watched.site, &old);
     watched.look(&["--tokens", &tokens]).code(0);
-    // Another log's proof is none.
+    // Another log's proof is none; the entry is there.
     let mut other = watched.log.clone();
     other.key = SigningKey::new(watched.log.key.verifier().name(), KeyKind::Note, &[8; 32]).unwrap();
     other.publish_proof(&watched.site, &old);
-    let late = watched.look(&["--tokens", &tokens, "--json"]).code(55).json();
-    assert!(late["late"][0].as_str().unwrap().contains("is not proved"), "{late}");
+    let said = watched.look(&["--tokens", &tokens, "--json"]).code(26).json();
+    let why = said["not_compared"][0].as_str().unwrap();
+    assert!(why.contains("is entry 303 of") && why.contains("does not hold"), "{said}");
+    assert_eq!(said["late"], json!([]));
+    watched.look(&["--tokens", &tokens]).code(26).shows("not compared").shows("NOT ALL COMPARED");
     let folder = watched.folder.path().join("copy");
     watched.log.write(&folder);
     let more = ["--tokens", &tokens, "--log", folder.to_str().unwrap()];
@@ -55,7 +63,8 @@ fn a_token_of_an_older_log_is_not_late() {
     watched.look(&["--tokens", &tokens]).code(0);
     // One who has not gone over names the older log in a policy.
     std::fs::remove_file(watched.folder.path().join("state")).unwrap();
-    watched.look(&["--log-key", &key, "--tokens", &tokens]).code(55).shows("is not proved");
+    let over = |more: &[&str]| watched.look(&[&["--log-key", &key, "--tokens", &tokens], more].concat());
+    over(&[]).code(26).shows("is entry 303 of").shows("does not hold");
     let listing = format!("log {}\nlog {key}\nquorum none\n", watched.log.verifier());
     let policy = write(watched.folder.path(), "policy", listing);
     watched.look(&["--tokens", &tokens, "--policy", &policy]).code(0);
@@ -71,13 +80,64 @@ fn witnesses_that_stay_away_for_a_day_make_a_log_late() {
     let since = since["unwitnessed"]["since"].as_str().unwrap().to_owned();
     let path = watched.folder.path().join("state");
     std::fs::write(&path, state.replace(&since, "2026-01-01T00:00:00.000Z")).unwrap();
-    watched.look(&["--policy", &policy]).code(55).shows("since 2026-01-01T00:00:00.000Z");
+    // Nothing says whether an older checkpoint has them.
+    watched
+        .look(&["--policy", &policy])
+        .code(26)
+        .shows("at 2026-01-01T00:00:00.000Z")
+        .shows("gives no proof");
+    let Entry::Decision { token, .. } = strange(301) else { panic!() };
+    let proof = watched.log.proof(301, Some(vec![0; 64])).to_string();
+    watched.site.add(&proof_of_hash(&token), proof.into_bytes());
+    watched.look(&["--policy", &policy]).code(55).shows("at 2026-01-01T00:00:00.000Z");
     watched.log.witnesses = vec![witness(1)];
     watched.log.publish(&watched.site);
     watched.look(&["--policy", &policy]).code(0);
     watched.log.witnesses = Vec::new();
     watched.log.publish(&watched.site);
     watched.look(&["--policy", &policy]).code(0);
+}
+
+/// What convicts must be provable: a service's answer, or a token that anyone can have written, proves nothing.
+#[test]
+fn what_no_entry_proves_is_not_late() {
+    let mut watched = Watched::new();
+    let of = |changes| {
+        token(json!({"iss": watched.site.address(), "nonce": format!("n_{:026}", 9), "verdict": changes}))
+    };
+    let signed = of("allow");
+    let (head, _) = signed.rsplit_once('.').unwrap();
+    let (_, other) =
+        token_of(&watched.site, 8).rsplit_once('.').map(|(_, other)| ("", other.to_owned())).unwrap();
+    let live = crate::issuer::live_token(json!({"iss": watched.site.address()}));
+    for (token, why) in [
+        (format!("{head}.{other}"), "is signed by no key that the log has published"),
+        (live, "is of another issuer or kind of environment"),
+        (crate::issuer::token(json!({})), "is of another issuer or kind of environment"),
+    ] {
+        let tokens = write(watched.folder.path(), "tokens", format!("{token}\n"));
+        watched.look(&["--tokens", &tokens]).code(26).shows(why);
+    }
+    // It is in an older log that is not served any more, or that is: the key is of that one, too.
+    let tokens = write(watched.folder.path(), "tokens", format!("{signed}\n"));
+    watched.look(&["--tokens", &tokens]).code(55);
+    let origin = watched.log.key.verifier().name().to_owned();
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    watched.look(&["--log-key", &new.verifier()]).code(54);
+    watched.look(&["--tokens", &tokens]).code(55).shows("and of no older log's");
+    watched.log.push(&decision(&signed));
+    new.entries[0] = Entry::OlderLog(watched.log.checkpoint()).to_bytes();
+    std::fs::remove_file(watched.folder.path().join("state")).unwrap();
+    for (served, code) in [(false, 26), (true, 26)] {
+        if served {
+            watched.log.publish(&watched.site);
+        }
+        new.publish(&watched.site);
+        let said = watched.look(&["--log-key", &new.verifier(), "--tokens", &tokens]).code(code);
+        said.shows(if served { "is entry 303 of" } else { "has 303 of its 304 entries" });
+    }
 }
 
 /// The newest checkpoint of a busy log waits for its witnesses at every look.
@@ -93,19 +153,21 @@ fn witnesses_that_cosign_between_two_looks_are_not_late() {
     let day_later = || std::fs::write(watched.folder.path().join("state"), &earlier).unwrap();
     // The last decision that the log had is in a checkpoint that they have cosigned, of the size that the log had, or less.
     let Entry::Decision { token, .. } = strange(301) else { panic!() };
-    let hex = token.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     let proof_with = |log: &TestLog| {
         let mut cosigned = log.clone();
         cosigned.witnesses = vec![witness(1)];
         let proof = cosigned.proof(301, Some(vec![0; 64])).to_string();
-        watched.site.add(&format!("/log/sandbox/proof/{hex}"), proof.into_bytes());
+        watched.site.add(&proof_of_hash(&token), proof.into_bytes());
     };
     let mut shorter = watched.log.clone();
     shorter.entries.truncate(302);
     let now = watched.log.clone();
     watched.log.strangers(1);
     watched.log.publish(&watched.site);
-    for (log, code) in [(None, 55), (Some(&shorter), 55), (Some(&now), 0)] {
+    // One of other entries that its key has signed is a fork.
+    let mut other = now.clone();
+    other.entries[7] = strange(9_999).to_bytes();
+    for (log, code) in [(None, 26), (Some(&other), 52), (Some(&shorter), 55), (Some(&now), 0)] {
         if let Some(log) = log {
             proof_with(log);
         }

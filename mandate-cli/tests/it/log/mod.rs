@@ -203,7 +203,11 @@ fn policy_of(witnesses: &[SigningKey]) -> String {
 
 /// Where the service has the proof of a token.
 fn proof_path(token: &str) -> String {
-    let hash = token_hash(token).unwrap();
+    proof_of_hash(&token_hash(token).unwrap())
+}
+
+/// Where it has the proof of the decision with this hash.
+fn proof_of_hash(hash: &Hash) -> String {
     let hex = hash.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("/log/sandbox/proof/{hex}")
 }

@@ -1,63 +1,117 @@
-//! What a log must have had for a day: the decisions of tokens, and the witnesses' cosignatures.
+//! What a log must have had for a day: the decisions of tokens, and the witnesses' cosignatures. Late is what checkpoints and
+//! proved entries show. What an answer alone says is not compared.
+
+mod absent;
 
 use std::path::Path;
 
 use mandate_core::Timestamp;
 use mandate_core::log::{
-    Checkpoint, Entry, Hash, LogProof, Policy, TILE_WIDTH, Tile, VerifierKey, read_bundle, token_hash,
+    Entry, Hash, LogProof, Policy, TILE_WIDTH, Tile, VerifierKey, read_bundle, token_hash,
 };
 
-use super::look::Looked;
+use self::absent::Suspect;
+use super::look::{Found, Looked, fork};
 use super::state::Unwitnessed;
 use crate::command::log::proof::PROMISED_SECONDS;
 use crate::exit::{Exit, Failure};
 use crate::input::Source as File;
 use crate::lines::{Lines, unreadable};
-use crate::public_log::place::Place;
-use crate::public_log::proof::{check, issued_at};
+use crate::public_log::entries::Entries;
+use crate::public_log::place::{Place, is_origin_of};
+use crate::public_log::proof::{check, issued_at, issuer, kind};
 use crate::public_log::source::Source;
 use crate::public_log::trust::Trust;
 
-/// The tokens of a file that are older than a day and not in a log of one of these keys. The first one is the log's own.
-pub(super) fn tokens(
-    file: Option<&Path>,
-    source: &Source,
-    keys: &[VerifierKey],
-    now: Timestamp,
-) -> Result<Vec<String>, Failure> {
-    let mut late = Vec::new();
-    let Some(path) = file else { return Ok(late) };
-    if let Place::Folder(folder) = source.place() {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("{} has no proofs of tokens: it is a copy of tiles", folder.display()),
-        )
-        .next("leave --tokens out, or pass the log's address with --log URL"));
-    }
-    let file = File::File(path.to_owned());
-    // Whether the witnesses have cosigned is looked at apart.
-    let trusts: Vec<_> =
-        keys.iter().map(|key| Trust { key: Some(key.clone()), policy: Policy::none() }).collect();
-    let mut lines = Lines::open(&file, "the tokens")?;
-    while let Some(line) = lines.next(|_| {}).map_err(|e| unreadable("the tokens", &file, &e))? {
-        let token = String::from_utf8_lossy(&line.bytes).into_owned();
-        if token.is_empty() && !line.too_long {
-            continue;
+/// What was looked at of what is due.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) late: Vec<String>,
+    /// What nothing proves to be late or in time, and why.
+    pub(super) not_compared: Vec<String>,
+}
+
+impl Due {
+    /// Looks for the tokens of a file that are older than a day, in logs of these keys. The first one is the log's own.
+    pub(super) fn tokens(
+        &mut self,
+        path: &Path,
+        source: &Source,
+        keys: &[VerifierKey],
+        (looked, now): (&Looked, Timestamp),
+    ) -> Result<(), Failure> {
+        if let Place::Folder(folder) = source.place() {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("{} has no proofs of tokens: it is a copy of tiles", folder.display()),
+            )
+            .next("leave --tokens out, or pass the log's address with --log URL"));
         }
-        let what = format!("line {} of {}", line.number, path.display());
-        let parts = token_hash(&token).zip(issued_at(&token));
-        let (hash, issued) =
-            parts.ok_or_else(|| Failure::new(Exit::MalformedToken, format!("{what} is no token")))?;
-        let is_due = now.seconds().saturating_sub(issued.seconds()) > PROMISED_SECONDS;
-        let missing = match source.proof(&hash)? {
-            None => Some("is not in the log".to_owned()),
-            Some(proof) => unproved(&token, &proof, &trusts).map(|why| format!("is not proved: {why}")),
-        };
-        if let Some(missing) = missing.filter(|_| is_due) {
-            late.push(format!("the token of {what}, issued {issued}, {missing}"));
+        let file = File::File(path.to_owned());
+        // Whether the witnesses have cosigned is looked at apart.
+        let trusts: Vec<_> =
+            keys.iter().map(|key| Trust { key: Some(key.clone()), policy: Policy::none() }).collect();
+        let mut suspects = Vec::new();
+        let mut lines = Lines::open(&file, "the tokens")?;
+        while let Some(line) = lines.next(|_| {}).map_err(|e| unreadable("the tokens", &file, &e))? {
+            let token = String::from_utf8_lossy(&line.bytes).into_owned();
+            if token.is_empty() && !line.too_long {
+                continue;
+            }
+            let what = format!("line {} of {}", line.number, path.display());
+            let parts = token_hash(&token).zip(issued_at(&token).zip(issuer(&token)));
+            let (hash, (issued, iss)) =
+                parts.ok_or_else(|| Failure::new(Exit::MalformedToken, format!("{what} is no token")))?;
+            if now.seconds().saturating_sub(issued.seconds()) <= PROMISED_SECONDS {
+                continue;
+            }
+            let (what, origin) =
+                (format!("the token of {what}, issued {issued},"), looked.checkpoint.origin());
+            if !is_origin_of(origin, &iss, kind(&token)?) {
+                self.not_compared
+                    .push(format!("{what} is of another issuer or kind of environment than {origin}"));
+                continue;
+            }
+            let why = match source.proof(&hash)? {
+                None => Some("the service gives no proof of it".to_owned()),
+                Some(proof) => unproved(&token, &proof, &trusts)
+                    .map(|why| format!("the proof that the service gives does not hold: {why}")),
+            };
+            suspects.extend(why.map(|why| Suspect { what, token, hash, why }));
         }
+        if suspects.is_empty() { Ok(()) } else { self.suspects(source, &looked.checkpoint, suspects) }
     }
-    Ok(late)
+
+    /// Looks whether the policy's witnesses have cosigned what the log had a day ago. Gives since when entries wait for them;
+    /// None: they have cosigned all there is. `waited` is the same at the last look.
+    pub(super) fn witnesses(
+        &mut self,
+        source: &Source,
+        trust: &Trust,
+        looked: &Looked,
+        waited: Option<Unwitnessed>,
+        now: Timestamp,
+    ) -> Result<Option<Unwitnessed>, Found> {
+        let Err(refused) = trust.accept(&looked.signed) else { return Ok(None) };
+        let waits = Unwitnessed { since: now, size: looked.checkpoint.size() };
+        let Some(waited) = waited else { return Ok(Some(waits)) };
+        if now.seconds().saturating_sub(waited.since.seconds()) <= PROMISED_SECONDS {
+            return Ok(Some(waited));
+        }
+        let Unwitnessed { since, size } = waited;
+        // The newest checkpoint waits for its cosignatures at most looks of a busy log. An older one may have them.
+        match cosigned(source, trust, looked, size)? {
+            Ok(None) => return Ok(Some(waits)),
+            Ok(Some(index)) => self.late.push(format!(
+                "neither the newest checkpoint nor that of the proof of entry {index} has the {size} entries that the log had at \
+                 {since} with the cosignatures of the policy: {refused}"
+            )),
+            Err(why) => self.not_compared.push(format!(
+                "whether a checkpoint of the {size} entries that the log had at {since} satisfies the policy: {why}"
+            )),
+        }
+        Ok(Some(waited))
+    }
 }
 
 /// Why a token is proved by none of these, as the first one says.
@@ -69,53 +123,54 @@ fn unproved(token: &str, proof: &[u8], trusts: &[Trust]) -> Option<String> {
     refused.into_iter().next()
 }
 
-/// Since when entries wait for the policy's witnesses, which is late after a day. None: they have cosigned all there is.
-/// `waited` is the same at the last look.
-pub(super) fn witnesses(
+/// None: the policy's witnesses have cosigned the log with the entries that it had when it had `size`. Otherwise the entry
+/// whose proof names no such checkpoint, although the service names the newest one that has a quorum; or why nothing shows it.
+fn cosigned(
     source: &Source,
     trust: &Trust,
     looked: &Looked,
-    waited: Option<Unwitnessed>,
-    now: Timestamp,
-    late: &mut Vec<String>,
-) -> Result<Option<Unwitnessed>, Failure> {
-    let Err(refused) = trust.accept(&looked.signed) else { return Ok(None) };
-    let waits = Unwitnessed { since: now, size: looked.checkpoint.size() };
-    let Some(waited) = waited else { return Ok(Some(waits)) };
-    if now.seconds().saturating_sub(waited.since.seconds()) <= PROMISED_SECONDS {
-        return Ok(Some(waited));
-    }
-    // The newest checkpoint waits for its cosignatures at most looks of a busy log. An older one may have them.
-    if cosigned(source, trust, &looked.checkpoint, waited.size)? {
-        return Ok(Some(waits));
-    }
-    late.push(format!(
-        "no checkpoint that was looked at has satisfied the policy since {}: {refused}",
-        waited.since
-    ));
-    Ok(Some(waited))
-}
-
-/// Whether the policy's witnesses have cosigned the log with the entries that it had when it had `size`. A proof of one of
-/// them names a checkpoint that has its quorum.
-fn cosigned(source: &Source, trust: &Trust, checkpoint: &Checkpoint, size: u64) -> Result<bool, Failure> {
-    let Some(token) = decision_before(source, checkpoint, size)? else { return Ok(false) };
-    let proof = source.proof(&token)?.and_then(|proof| LogProof::parse(&proof).ok());
-    let accepted = proof.and_then(|proof| trust.accept(&proof.checkpoint).ok());
-    Ok(accepted.is_some_and(|accepted| accepted.checkpoint.size() >= size))
-}
-
-/// The hash by which the last decision before this place is asked for, if its bundle has one. It is a question to the log: what
-/// comes back is checked.
-fn decision_before(source: &Source, checkpoint: &Checkpoint, size: u64) -> Result<Option<Hash>, Failure> {
-    let Some(last) = size.checked_sub(1) else { return Ok(None) };
-    let Some(tile) = Tile::of_entry(last, checkpoint.size()) else { return Ok(None) };
-    let (tile, bytes) = source.tile(tile)?;
-    let entries = read_bundle(&bytes, tile.width).unwrap_or_default();
-    let place = usize::try_from(last % u64::from(TILE_WIDTH)).unwrap_or_default();
-    let decision = |entry: &&[u8]| match Entry::parse(entry) {
-        Ok(Entry::Decision { token, .. }) => Some(token),
-        _ => None,
+    size: u64,
+) -> Result<Result<Option<u64>, String>, Found> {
+    let entries = Entries { source, checkpoint: &looked.checkpoint };
+    let Some(index) = decision_before(entries, size)? else {
+        return Ok(Err(
+            "none of the last of these entries is a decision, whose proof would show it".to_owned()
+        ));
     };
-    Ok(entries.iter().take(place.saturating_add(1)).rev().find_map(decision))
+    let (entry, _) = entries.entry(index)?;
+    let Ok(Entry::Decision { token, .. }) = Entry::parse(&entry) else {
+        return Ok(Err(format!("entry {index} is no decision")));
+    };
+    let Some(proof) = source.proof(&token)? else {
+        return Ok(Err(format!("the log gives no proof of entry {index}, which would show it")));
+    };
+    let of_entry = |proof: LogProof| {
+        let holds = proof.verify(&Hash::of_leaf(&entry), trust.key.as_ref(), &Policy::none());
+        holds.map_err(|e| e.to_string()).map(|_| proof.checkpoint)
+    };
+    let signed = match LogProof::parse(&proof).map_err(|e| e.to_string()).and_then(of_entry) {
+        Ok(signed) => signed,
+        Err(why) => return Ok(Err(format!("the proof of entry {index} does not hold: {why}"))),
+    };
+    // What they have cosigned must be this log.
+    let named = signed.checkpoint();
+    if named.size() <= looked.checkpoint.size() && entries.scan(named.size(), |_, _| Ok(()))? != *named.root()
+    {
+        return Err(fork(&signed, &format!("that the proof of entry {index} names"), &looked.signed));
+    }
+    let has = trust.accept(&signed).is_ok_and(|accepted| accepted.checkpoint.size() >= size);
+    Ok(Ok(Some(index).filter(|_| !has)))
+}
+
+/// The last decision before this place, if its bundle has one. What it is must be proved.
+fn decision_before(entries: Entries<'_>, size: u64) -> Result<Option<u64>, Failure> {
+    let Some(last) = size.checked_sub(1) else { return Ok(None) };
+    let Some(tile) = Tile::of_entry(last, entries.checkpoint.size()) else { return Ok(None) };
+    let (tile, bytes) = entries.source.tile(tile)?;
+    let entries = read_bundle(&bytes, tile.width).unwrap_or_default();
+    let first = last.saturating_sub(last % u64::from(TILE_WIDTH));
+    let decisions = (first..=last)
+        .zip(entries)
+        .filter(|(_, entry)| matches!(Entry::parse(entry), Ok(Entry::Decision { .. })));
+    Ok(decisions.map(|(index, _)| index).last())
 }
