@@ -7,13 +7,13 @@ mod look;
 mod state;
 mod walk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mandate_core::Timestamp;
 use mandate_core::log::VerifierKey;
 use serde::Serialize;
 
-use self::governing::Changes;
+use self::governing::{Changes, Known};
 use self::late::Due;
 use self::look::{KeySeen, Looked};
 use self::state::State;
@@ -22,7 +22,7 @@ use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
 use crate::public_log::pins;
-use crate::public_log::place::{LogArgs, Place};
+use crate::public_log::place::{LogArgs, Place, kind_of};
 use crate::public_log::source::Source;
 use crate::public_log::trust::{Trust, TrustArgs};
 use crate::public_log::watch_key;
@@ -34,7 +34,8 @@ use crate::style::{CAUTION, ERROR, GOOD, printable};
 /// look to the root that the log has signed now. New signing keys are shown: a key that was not announced can sign verdicts that
 /// were never decided. With --watch-key, each governing change of your environment (an agent, a mandate, a mode, the answer to a
 /// review) is found by its number: one that you did not make was made by another. A look with another watch key, or
-/// after one without, reads the log from its beginning. With --tokens, each token that
+/// after one without, reads the log from its beginning. Where no entry fits the watch key, it is another environment's or there
+/// was no change yet: nothing was compared, and the exit code is 26. With --tokens, each token that
 /// is older than a day must be in the log, or in one that it continues. One without a proof is late only if all entries were
 /// read, none is of it, and a key that the log has published has signed it; otherwise it is not compared (26). With --policy,
 /// the witnesses' cosignatures must be on what the log had a day ago, as the proof of an entry from then shows.
@@ -117,6 +118,7 @@ impl Monitor {
         let trust = Trust { key: Some(key.clone()), policy: self.trust.policy()? };
         let watch_key = self.watch_key.as_deref().map(watch_key::read).transpose()?;
         let now = environment::now();
+        let known = before.as_ref().and_then(|state| state.governing.clone());
         let steps = match &before {
             Some(state) if state.key != key => walk::steps(&source, &key, state)?,
             _ => Vec::new(),
@@ -137,6 +139,16 @@ impl Monitor {
             let waited = before.as_ref().filter(|state| state.key == key).and_then(|state| state.unwitnessed);
             let witnessed = due.witnesses(&source, &trust, &looked, waited, now);
             unwitnessed = witnessed.map_err(|found| self.keep_fork(found))?;
+        }
+        if let (Some(key), Some(path)) = (&watch_key, &self.watch_key) {
+            let of_older = parts.iter().flatten().filter_map(|part| part.governing.as_ref());
+            let mut changes = of_older.chain(&looked.governing);
+            if changes.all(Changes::are_none) {
+                let none = no_match(looked.checkpoint.origin(), path);
+                // What the last look knows must not be lost.
+                must_be_known(known.as_ref().filter(|known| !known.is_of(key)), &none)?;
+                due.not_compared.push(none);
+            }
         }
         looked.state((key.clone(), older), unwitnessed, now).write(&self.state)?;
         let report = Report {
@@ -188,6 +200,26 @@ impl Monitor {
             Err(lost) => failure.note("not kept", lost.message()),
         }
     }
+}
+
+/// What is said of a watch key that no entry fits.
+fn no_match(origin: &str, path: &Path) -> String {
+    let kind = kind_of(origin).map_or_else(|| "KIND".to_owned(), |kind| kind.to_string());
+    format!(
+        "no governing change of {origin} fits the watch key in {}: the key of your environment is what \
+         `mandate-server log watch-key ORGANIZATION --environment {kind}` prints; while no agent and no mandate was made \
+         in it, there is nothing to compare",
+        path.display()
+    )
+}
+
+/// Refuses a watch key that fits nothing after one that did.
+fn must_be_known(other: Option<&Known>, none: &str) -> Result<(), Failure> {
+    let Some(last) = other.and_then(Known::last).filter(|last| *last > 0) else { return Ok(()) };
+    Err(Failure::new(Exit::NotCompared, none)
+        .note("last look", format_args!("had another watch key, which found changes up to number {last}"))
+        .note("state", "as it was")
+        .next("pass the watch key of the last look; for another environment, keep another --state"))
 }
 
 impl Part {

@@ -107,8 +107,7 @@ fn changes_are_counted_for_the_watch_key_that_is_given() {
     };
     // The first looks have none, and another one.
     watched.look(&[]).code(0);
-    assert_eq!(count(&watched, &other), (0, json!({})));
-    watched.look(&["--watch-key", &other]).code(0).shows("or the watch key is not its own");
+    watched.look(&["--watch-key", &other]).code(26).shows("no entry fits the watch key");
     watched.log.push(&governing(3));
     watched.log.publish(&watched.site);
     assert_eq!(count(&watched, &key), (3, json!({"1": 1, "2": 302, "3": 303})));
@@ -122,6 +121,26 @@ fn changes_are_counted_for_the_watch_key_that_is_given() {
     assert_eq!(count(&watched, &key).0, 5);
     let state = String::from_utf8(watched.state()).unwrap();
     assert!(!state.contains(&watch_key().reveal()));
+}
+
+/// A look with another environment's watch key has compared nothing.
+#[test]
+fn a_watch_key_that_fits_nothing_is_named_with_the_one_that_is_expected() {
+    let watched = Watched::new();
+    let (key, folder) = (watched.watch_key(), watched.folder.path().to_owned());
+    let other = write(&folder, "other.key", WatchKey::new([6; 32]).reveal());
+    let said = watched.look(&["--watch-key", &other, "--json"]).code(26).json();
+    let why = said["not_compared"][0].as_str().unwrap();
+    for part in ["no governing change of", &other, "log watch-key ORGANIZATION --environment sandbox"] {
+        assert!(why.contains(part), "{why}");
+    }
+    let shown = watched.look(&["--watch-key", &other]).code(26);
+    shown.shows("not compared").shows("NOT ALL COMPARED");
+    // After one that has found changes, nothing of what is known is given up.
+    watched.look(&["--watch-key", &key]).code(0);
+    let state = watched.state();
+    watched.look(&["--watch-key", &other]).code(26).says("up to number 2").says("another --state");
+    assert_eq!(watched.state(), state);
 }
 
 /// The numbers of an environment go on from log to log.

@@ -27,6 +27,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Whether it is what was found with this watch key.
+    pub(super) fn is_of(&self, key: &WatchKey) -> bool {
+        self.key == mark(key)
+    }
+
     /// The last number that was found.
     pub(super) fn last(&self) -> Option<u64> {
         self.count.max(self.ahead.last().copied())
@@ -151,16 +156,22 @@ impl Changes {
         self.missing.is_empty() && self.twice.is_empty()
     }
 
+    /// Whether no entry fits the watch key, in this log or in those that it continues.
+    pub(super) fn are_none(&self) -> bool {
+        self.known.last().unwrap_or_default() == 0
+    }
+
     pub(super) fn print(&self, output: &mut Output) {
         let count = self.count;
         match self.first {
-            _ if count == 0 => output.line(
-                "governing",
-                format_args!("{CAUTION}no change of your environment: none was made, or the watch key is not its own{CAUTION:#}"),
-            ),
+            _ if self.are_none() => {
+                output.line("governing", format_args!("{CAUTION}no entry fits the watch key{CAUTION:#}"));
+            }
             Some(first) => output.line(
                 "governing",
-                format_args!("{count} changes of your environment, those before number {first} in an older log"),
+                format_args!(
+                    "{count} changes of your environment, those before number {first} in an older log"
+                ),
             ),
             None => output.line("governing", format_args!("{count} changes of your environment")),
         }
