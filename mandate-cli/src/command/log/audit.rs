@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use mandate_core::log::{Accepted, Checkpoint};
 use serde::Serialize;
 
-use self::compare::{Comparison, Reach};
+use self::compare::{Comparison, Reach, Reasons};
 use self::rows::Rows;
 use crate::environment;
 use crate::exit::{Exit, Failure};
@@ -18,6 +18,7 @@ use crate::global::Global;
 use crate::input::Source as File;
 use crate::output::Output;
 use crate::public_log::entries::Entries;
+use crate::public_log::older::{Older, OlderLog};
 use crate::public_log::place::{LogArgs, kind_of};
 use crate::public_log::source::Source;
 use crate::public_log::trust::{Trust, TrustArgs};
@@ -39,15 +40,21 @@ const MAX_CHECKPOINT_BYTES: usize = mandate_core::log::MAX_NOTE_BYTES;
 /// (`mandate log checkpoint -o FILE`) and pass it here: what the log had then, the export must have. A row older than a day that
 /// is not in the log is a finding.
 ///
-/// The exit code is 0 only if each row was compared, and 26 if some were not: they are not in the log yet, or in an older log
-/// that this one continues, or in the one that goes on where this one has ended. Compare with that log too, with its own key:
-/// each row must be logged in one of them. Signatures and verdicts are for `mandate audit`: run both. The memory it takes grows
-/// with the export, about 400 bytes a decision.
+/// The logs that this one continues are read too, each to the end that the next one names: a row must be in one of them, and in
+/// no other. The exit code is 0 only if each row was compared, and 26 if some were not. Each of these is named with the reason:
+/// it is not in the log yet, or may be in an older log that cannot be read, or in the one that goes on where this one has ended
+/// (pass the key of that one with --log-key). An older log's copy is looked for beside the log, as `mandate-server log export`
+/// writes it: a log's files are below those of the first one, under its number.
+///
+/// Signatures and verdicts are for `mandate audit`: run both. The memory it takes grows with the export, about 400 bytes a
+/// decision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate log checkpoint --issuer https://verdicts.example.com -o before.checkpoint
-  mandate export download \"$(mandate export create --jq .export)\" -o export.ndjson
+  mandate log checkpoint --issuer https://verdicts.example.com \\
+      -o before.checkpoint
+  mandate export download \"$(mandate export create --jq .export)\" \\
+      -o export.ndjson
   mandate log audit export.ndjson --issuer https://verdicts.example.com \\
       --checkpoint before.checkpoint --watch-key watch.key
 
@@ -76,6 +83,9 @@ pub(crate) struct AuditLog {
 struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
+    /// The older log that the entry is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
     /// Which entry of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u64>,
@@ -89,13 +99,15 @@ struct Finding {
 struct Summary {
     log: String,
     size: u64,
+    /// The older logs that were read, the oldest first.
+    older_logs: Vec<String>,
     decisions: u64,
     governing: u64,
-    /// Rows that the log has at this checkpoint, as they are.
+    /// Rows that one of the logs has, as they are.
     logged: u64,
     /// Rows that the log does not have yet, or that are in the one that goes on where it has ended.
     younger: u64,
-    /// Rows from before the log, where it continues an older one.
+    /// Rows that may be in an older log that cannot be read.
     older: u64,
     /// Whether it was looked for what is missing.
     watched: bool,
@@ -109,9 +121,11 @@ struct Summary {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 enum OutputLine<'a> {
     Finding(&'a Finding),
+    /// A row that was not compared, and why.
+    NotCompared(&'a Finding),
     Summary(&'a Summary),
 }
 
@@ -126,20 +140,7 @@ impl AuditLog {
         must_be_of(first.checkpoint.origin(), &rows)?;
         let next = source.next()?.map(|key| key.name().to_owned());
         let mut comparison = Comparison::new(&rows, watch_key.as_ref());
-        Entries { source: &source, checkpoint: &first.checkpoint }.scan(0, |index, bytes| {
-            comparison.take(index, bytes, true);
-            Ok(())
-        })?;
-        if let Some(newer) = &newer {
-            let entries = Entries { source: &source, checkpoint: &newer.checkpoint };
-            let root = entries.scan(first.checkpoint.size(), |index, bytes| {
-                comparison.take(index, bytes, false);
-                Ok(())
-            })?;
-            if root != *first.checkpoint.root() {
-                return Err(forked(&first.checkpoint, &newer.checkpoint));
-            }
-        }
+        let older = read(&mut comparison, &source, (&first, newer.as_ref()))?;
         if comparison.is_of_another_key() {
             return Err(another_key());
         }
@@ -147,10 +148,16 @@ impl AuditLog {
         let now = Some(environment::now().seconds()).filter(|_| next.is_none());
         let mut reached = vec![Reach::of(&first, now.filter(|_| self.checkpoint.is_none()))];
         reached.extend(newer.map(|newer| Reach::of(&newer, now)));
-        let ended = comparison.end(&reached);
+        let older_logs = older.logs.iter().rev().map(|log| log.checkpoint.origin().to_owned()).collect();
+        let younger = match &next {
+            None => "it is not in the log as far as that was read: look again later".to_owned(),
+            Some(next) => format!("the log has ended: compare with {next}, by its --log-key"),
+        };
+        let ended = comparison.end(&reached, &Reasons { younger, older: older.unread });
         let mut summary = Summary {
             log: first.checkpoint.origin().to_owned(),
             size: reached.last().map_or(0, |reach| reach.size),
+            older_logs,
             decisions: rows.decisions,
             governing: rows.governing,
             logged: ended.logged,
@@ -162,7 +169,11 @@ impl AuditLog {
             ..Summary::default()
         };
         for finding in &ended.findings {
-            summary.print(finding, output)?;
+            summary.count(finding);
+            print(finding, true, output)?;
+        }
+        for row in &ended.uncompared {
+            print(row, false, output)?;
         }
         summary.conclude(output)
     }
@@ -185,6 +196,37 @@ impl AuditLog {
             Err(refused) => Err(refused.of("the log's checkpoint")),
         }
     }
+}
+
+/// Reads the log up to the first of these states, and on to the second; then the logs that it continues.
+fn read(
+    comparison: &mut Comparison<'_>,
+    source: &Source,
+    (first, newer): (&Accepted, Option<&Accepted>),
+) -> Result<Older, Failure> {
+    Entries { source, checkpoint: &first.checkpoint }.scan(0, |index, bytes| {
+        comparison.take(index, bytes, true);
+        Ok(())
+    })?;
+    if let Some(newer) = newer {
+        let entries = Entries { source, checkpoint: &newer.checkpoint };
+        let root = entries.scan(first.checkpoint.size(), |index, bytes| {
+            comparison.take(index, bytes, false);
+            Ok(())
+        })?;
+        if root != *first.checkpoint.root() {
+            return Err(forked(&first.checkpoint, &newer.checkpoint));
+        }
+    }
+    let older = Older::of(source, &first.checkpoint)?;
+    for OlderLog { source, checkpoint } in &older.logs {
+        comparison.begin(checkpoint.origin());
+        Entries { source, checkpoint }.scan(0, |index, bytes| {
+            comparison.take(index, bytes, true);
+            Ok(())
+        })?;
+    }
+    Ok(older)
 }
 
 /// Refuses the log of another kind of environment.
@@ -218,29 +260,39 @@ fn forked(kept: &Checkpoint, newest: &Checkpoint) -> Failure {
         .next("keep both checkpoints and show them: the log's key has signed both, and no honest log can")
 }
 
+/// Shows a finding, or a row that was not compared.
+fn print(one: &Finding, is_finding: bool, output: &mut Output) -> Result<(), Failure> {
+    if output.is_json() {
+        let line = if is_finding { OutputLine::Finding(one) } else { OutputLine::NotCompared(one) };
+        return output.json(&line);
+    }
+    let Finding { line, log, index, check, of, found } = one;
+    let line = line.map(|line| format!("line {line}  ")).unwrap_or_default();
+    let log = log.as_ref().map(|log| format!(" of {}", printable(log))).unwrap_or_default();
+    let index = index.map(|index| format!("entry {index}{log}  ")).unwrap_or_default();
+    let check = if is_finding {
+        format!("{ERROR}{check}{ERROR:#}")
+    } else {
+        format!("{CAUTION}not compared{CAUTION:#}")
+    };
+    output.text(&format!("{line}{index}{}  {check}: {}\n", printable(of), printable(found)));
+    Ok(())
+}
+
 impl Summary {
-    fn print(&mut self, finding: &Finding, output: &mut Output) -> Result<(), Failure> {
+    fn count(&mut self, finding: &Finding) {
         self.findings = self.findings.saturating_add(1);
         let count = self.by_check.entry(finding.check).or_default();
         *count = count.saturating_add(1);
-        if output.is_json() {
-            return output.json(&OutputLine::Finding(finding));
-        }
-        let Finding { line, index, check, of, found } = finding;
-        let line = line.map(|line| format!("line {line}  ")).unwrap_or_default();
-        let index = index.map(|index| format!("entry {index}  ")).unwrap_or_default();
-        output.text(&format!(
-            "{line}{index}{}  {ERROR}{check}{ERROR:#}: {}\n",
-            printable(of),
-            printable(found)
-        ));
-        Ok(())
     }
 
     fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
         if output.is_json() {
             output.json(&OutputLine::Summary(self))?;
         } else {
+            for older in &self.older_logs {
+                output.line("older log", printable(older));
+            }
             output.line("log", printable(&self.log));
             output.line("entries", self.size);
             output.line("decisions", self.decisions);
@@ -266,25 +318,13 @@ impl Summary {
     }
 
     fn show_uncompared(&self, output: &mut Output) {
-        let younger = match (self.younger, &self.next) {
-            (0, _) => "0".to_owned(),
-            (younger, None) => format!(
-                "{CAUTION}{younger} rows are not in the log as far as it was read: look again later{CAUTION:#}"
-            ),
-            (younger, Some(next)) => format!(
-                "{CAUTION}{younger} rows are not in this log, which has ended: compare {} too{CAUTION:#}",
-                printable(next)
-            ),
+        let shown = |rows: u64| match rows {
+            0 => "0".to_owned(),
+            _ => format!("{CAUTION}{rows}{CAUTION:#}"),
         };
-        output.line("younger", younger);
+        output.line("younger", shown(self.younger));
         if self.older > 0 {
-            output.line(
-                "older",
-                format_args!(
-                    "{CAUTION}{} rows are from before this log: compare the log that it continues{CAUTION:#}",
-                    self.older
-                ),
-            );
+            output.line("older", shown(self.older));
         }
     }
 

@@ -1,5 +1,7 @@
 //! `mandate log audit`: an export beside its log, in both directions.
 
+mod followed;
+
 use super::*;
 use crate::export::{Plan, lines, sealed};
 use mandate_core::log::{BlindSecret, decision_record, record_hash};
@@ -224,8 +226,8 @@ fn what_the_log_lacks_is_younger_or_a_finding() {
     // As of a checkpoint that no witness has cosigned, nothing says how old it is.
     let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
     let asked = ["--checkpoint", &checkpoint, "--json"];
-    let summary = audited.watched(&audited.lines, &asked).code(26).json();
-    assert_eq!(summary["summary"]["younger"], 1);
+    let said = summary(&audited.watched(&audited.lines, &asked).code(26));
+    assert_eq!(said["younger"], 1);
     audited.log = whole.clone();
     // One that was cosigned soon after is from before the day was over, one cosigned later convicts.
     let (_, agent, _) = row(&last);
@@ -260,8 +262,11 @@ fn a_log_that_continues_another_has_the_rest_of_the_rows() {
     let whole = audited.log.clone();
     let cut = usize::try_from(whole.size() / 2).unwrap();
     let rows = |ran: Ran| {
-        let summary = ran.code(26).json()["summary"].take();
-        ["logged", "younger", "older"].map(|name| summary[name].as_u64().unwrap())
+        let ran = ran.code(26);
+        let named = ran.out.lines().filter(|line| line.starts_with(r#"{"not_compared":{"line":"#)).count();
+        let said = ["logged", "younger", "older"].map(|name| summary(&ran)[name].as_u64().unwrap());
+        assert_eq!(u64::try_from(named).unwrap(), said[1] + said[2], "each row is named");
+        said
     };
     audited.log.entries.truncate(cut);
     let checkpoint = write(audited.folder.path(), "cp", audited.log.checkpoint().to_string());
@@ -275,7 +280,7 @@ fn a_log_that_continues_another_has_the_rest_of_the_rows() {
     audited
         .watched(&audited.lines, &[])
         .code(26)
-        .shows("rows are from before this log")
+        .shows("not compared: the older log verdicts.example/log/sandbox cannot be read: nothing says where it is")
         .shows("NOT ALL COMPARED");
     // A log that has ended has nothing of what came later, which is no finding.
     let second = std::mem::replace(&mut audited.log, whole);
@@ -284,12 +289,18 @@ fn a_log_that_continues_another_has_the_rest_of_the_rows() {
     let key = SigningKey::new("verdicts.example/log/sandbox/2", KeyKind::Note, &[7; 32]).unwrap();
     write(&audited.folder.path().join("log"), "next", format!("{}\n", key.verifier()));
     let ended = audited.again(&audited.lines, &[]).code(26);
-    ended.shows("which has ended: compare verdicts.example/log/sandbox/2 too");
+    ended.shows("not compared: the log has ended: compare with verdicts.example/log/sandbox/2");
     audited.log = second;
     // A hole behind its beginning is one all the same.
     audited.log.entries.remove(cut / 2);
     audited.log.entries.remove(cut / 2);
     audited.finds(&audited.lines, &[("not_logged", 1)]);
+}
+
+/// The last line that an audit says.
+fn summary(ran: &Ran) -> Value {
+    let last = ran.out.lines().last().unwrap();
+    serde_json::from_str::<Value>(last).unwrap()["summary"].take()
 }
 
 /// Of another environment, or with none of the rows: nothing was found because nothing was compared.
@@ -305,7 +316,7 @@ fn an_audit_that_has_compared_nothing_says_so() {
         .watched(&audited.lines, &asked)
         .code(26)
         .shows("nothing found in 0 of")
-        .shows("rows are not in the log");
+        .shows("not compared: it is not in the log as far as that was read");
     // As long as the log has them, whatever the checkpoint, they are compared; and once it goes on without them, they are due.
     audited.log = whole.clone();
     audited.log.entries.retain(|bytes| !matches!(Entry::parse(bytes), Ok(Entry::Governing { .. })));

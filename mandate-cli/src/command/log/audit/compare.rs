@@ -16,9 +16,27 @@ use crate::public_log::trust::cosigned_at;
 pub(super) struct Ended {
     pub(super) logged: u64,
     pub(super) younger: u64,
-    /// Rows from before the log, which continues an older one.
+    /// Rows that may be in an older log that cannot be read.
     pub(super) older: u64,
     pub(super) findings: Vec<Finding>,
+    /// These rows, each with the reason.
+    pub(super) uncompared: Vec<Finding>,
+}
+
+/// Why rows that the logs lack were not compared.
+pub(super) struct Reasons {
+    /// Younger ones than what was read.
+    pub(super) younger: String,
+    /// Older ones, where an older log cannot be read.
+    pub(super) older: Option<String>,
+}
+
+/// Where an entry is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At {
+    /// Which of the older logs. None: the log itself.
+    older: Option<usize>,
+    index: u64,
 }
 
 /// A state of the log that was read.
@@ -37,8 +55,9 @@ impl Reach {
         Self { size: accepted.checkpoint.size(), due }
     }
 
-    fn has(self, found: Option<u64>) -> bool {
-        found.is_some_and(|index| index < self.size)
+    /// An older log was read to its end.
+    fn has(self, found: Option<At>) -> bool {
+        found.is_some_and(|at| at.older.is_some() || at.index < self.size)
     }
 }
 
@@ -62,13 +81,13 @@ pub(super) struct Comparison<'a> {
     /// How many rows were found by their tags.
     tagged: usize,
     /// Rows that the log has under other tags, with the entries.
-    elsewhere: Vec<(usize, u64)>,
+    elsewhere: Vec<(usize, At)>,
     /// Which row was found in which entry.
-    found: Vec<Option<u64>>,
+    found: Vec<Option<At>>,
     /// Tags that must not be in the log, as far as the export says.
     lacking: HashMap<Hash, Lacking>,
-    /// Whether the log continues an older one, which has earlier rows.
-    continues: bool,
+    /// The origins of the older logs that were read. Entries are of the last one.
+    older: Vec<String>,
     ended: Ended,
 }
 
@@ -85,7 +104,7 @@ impl<'a> Comparison<'a> {
             elsewhere: Vec::new(),
             found,
             lacking: HashMap::new(),
-            continues: false,
+            older: Vec::new(),
             ended,
         };
         for (place, row) in rows.all.iter().enumerate() {
@@ -106,9 +125,25 @@ impl<'a> Comparison<'a> {
         comparison
     }
 
-    fn of_row(&mut self, row: &Row, index: Option<u64>, check: &'static str, found: &str) {
-        let (line, of, found) = (Some(row.line), row.name(), found.to_string());
-        self.ended.findings.push(Finding { line, index, check, of, found });
+    fn of_row(&mut self, row: &Row, at: Option<At>, check: &'static str, found: &str) {
+        self.ended
+            .findings
+            .push(Finding { line: Some(row.line), ..self.finding(row.name(), at, check, found) });
+    }
+
+    fn finding(&self, of: String, at: Option<At>, check: &'static str, found: &str) -> Finding {
+        let log = at.and_then(|at| at.older).and_then(|older| self.older.get(older).cloned());
+        Finding { line: None, log, index: at.map(|at| at.index), check, of, found: found.to_owned() }
+    }
+
+    /// From now on entries are of this older log.
+    pub(super) fn begin(&mut self, older: &str) {
+        self.older.push(older.to_owned());
+    }
+
+    /// Where an entry of the log is that is read now.
+    fn at(&self, index: u64) -> At {
+        At { older: self.older.len().checked_sub(1), index }
     }
 
     /// Takes an entry of the log. `must_be_exported`: the export must have it, if it is of the holder of the watch key.
@@ -117,39 +152,33 @@ impl<'a> Comparison<'a> {
         let (tag, handle) = match &entry {
             Entry::Decision { tag, token, .. } => (tag, token),
             Entry::Governing { tag, random, .. } => (tag, random),
-            Entry::Key(_) => return,
-            Entry::OlderLog(_) => {
-                self.continues |= index == 0;
-                return;
-            }
+            Entry::Key(_) | Entry::OlderLog(_) => return,
         };
+        let at = self.at(index);
         let by_tag = self.by_tag.get(tag).copied();
         if let Some(place) = by_tag {
             self.tagged = self.tagged.saturating_add(1);
-            self.matched(place, index, &entry);
+            self.matched(place, at, &entry);
         } else if let Some(place) = self.by_handle.get(handle).copied() {
             if self.watch_key.is_some() {
-                self.elsewhere.push((place, index));
+                self.elsewhere.push((place, at));
             } else {
-                self.matched(place, index, &entry);
+                self.matched(place, at, &entry);
             }
         } else if !must_be_exported {
             // It came after the export was asked for, or may have.
         } else if let Some(Lacking { of, why }) = self.lacking.get(tag).cloned() {
-            self.ended.findings.push(Finding {
-                line: None,
-                index: Some(index),
-                check: "missing",
-                of,
-                found: why.to_owned(),
-            });
+            let finding = self.finding(of, Some(at), "missing", why);
+            self.ended.findings.push(finding);
         }
     }
 
-    fn matched(&mut self, place: usize, index: u64, entry: &Entry) {
+    fn matched(&mut self, place: usize, at: At, entry: &Entry) {
         let Some((row, found)) = self.rows.all.get(place).zip(self.found.get_mut(place)) else { return };
-        if let Some(first) = found.replace(index) {
-            return self.of_row(row, Some(index), "twice", &format!("entry {first} is of it too"));
+        if let Some(first) = found.replace(at) {
+            let log = first.older.and_then(|older| self.older.get(older));
+            let of = log.map_or_else(String::new, |log| format!(" of {log}"));
+            return self.of_row(row, Some(at), "twice", &format!("entry {}{of} is of it too", first.index));
         }
         if row.logged.record.is_none() {
             return;
@@ -157,7 +186,7 @@ impl<'a> Comparison<'a> {
         if row.logged.is(entry) {
             self.ended.logged = self.ended.logged.saturating_add(1);
         } else {
-            self.of_row(row, Some(index), "entry", differs(row, entry));
+            self.of_row(row, Some(at), "entry", differs(row, entry));
         }
     }
 
@@ -166,61 +195,62 @@ impl<'a> Comparison<'a> {
         self.tagged == 0 && !self.elsewhere.is_empty()
     }
 
-    /// At the end of the log: rows that it lacks in one of the states that were read, the last of which is the newest.
-    pub(super) fn end(mut self, reached: &[Reach]) -> Ended {
+    /// At the end: rows that the logs lack in one of the states that were read, the last of which is the newest.
+    pub(super) fn end(mut self, reached: &[Reach], reasons: &Reasons) -> Ended {
         let rows = self.rows;
-        for (place, index) in std::mem::take(&mut self.elsewhere) {
+        for (place, at) in std::mem::take(&mut self.elsewhere) {
             let Some((row, found)) = rows.all.get(place).zip(self.found.get_mut(place)) else { continue };
-            if found.replace(index).is_none() {
-                self.of_row(
-                    row,
-                    Some(index),
-                    "tag",
-                    "the log has it under the tag of another agent or number",
-                );
+            if found.replace(at).is_none() {
+                self.of_row(row, Some(at), "tag", "the log has it under the tag of another agent or number");
             }
         }
         let found = std::mem::take(&mut self.found);
         let states: Vec<_> = reached.iter().map(|reach| (*reach, spans(rows, &found, *reach))).collect();
         for (row, found) in rows.all.iter().zip(found) {
-            let mut lacks = states.iter().filter(|(reach, _)| !reach.has(found));
-            let why = lacks.find_map(|(reach, spans)| self.why(row, *reach, spans));
-            let is_older = |(_, spans): &(Reach, Spans<'_>)| self.is_older(row, spans);
-            if let Some(why) = why {
+            // It may be in the older log that cannot be read.
+            let older = |spans: &Spans<'_>| reasons.older.as_deref().filter(|_| is_before(row, spans));
+            let mut lacks =
+                states.iter().filter(|(reach, spans)| !reach.has(found) && older(spans).is_none());
+            if let Some(why) = lacks.find_map(|(reach, spans)| why(row, *reach, spans)) {
                 self.of_row(row, found, "not_logged", why);
             } else if found.is_some() {
                 // It came to the log later than the export was asked for.
-            } else if states.last().is_some_and(is_older) {
+            } else if let Some(why) = states.last().and_then(|(_, spans)| older(spans)) {
                 self.ended.older = self.ended.older.saturating_add(1);
+                self.uncompared(row, "older", why);
             } else {
                 self.ended.younger = self.ended.younger.saturating_add(1);
+                self.uncompared(row, "younger", &reasons.younger);
             }
         }
         self.ended
     }
 
-    /// Whether a row that a state of the log lacks is in the log that this one continues.
-    fn is_older(&self, row: &Row, spans: &Spans<'_>) -> bool {
-        let (of, number) = row.number();
-        self.continues && spans.get(&of).is_none_or(|(first, _)| number < *first)
-    }
-
-    /// Why a state of the log must have a row that it lacks.
-    fn why(&self, row: &Row, reach: Reach, spans: &Spans<'_>) -> Option<&'static str> {
-        let (of, number) = row.number();
-        if self.is_older(row, spans) {
-            None
-        } else if spans.get(&of).is_some_and(|(_, last)| number < *last) {
-            Some("the log lacks it, although it has later ones")
-        } else if row.at().zip(reach.due).is_some_and(|(at, due)| at.seconds() < due) {
-            Some("the log lacks it, a day after it was decided")
-        } else {
-            None
-        }
+    fn uncompared(&mut self, row: &Row, check: &'static str, why: &str) {
+        let finding = Finding { line: Some(row.line), ..self.finding(row.name(), None, check, why) };
+        self.ended.uncompared.push(finding);
     }
 }
 
-fn spans<'a>(rows: &'a Rows, found: &[Option<u64>], reach: Reach) -> Spans<'a> {
+/// Whether a row is of before what the logs have.
+fn is_before(row: &Row, spans: &Spans<'_>) -> bool {
+    let (of, number) = row.number();
+    spans.get(&of).is_none_or(|(first, _)| number < *first)
+}
+
+/// Why a state of the log must have a row that it lacks.
+fn why(row: &Row, reach: Reach, spans: &Spans<'_>) -> Option<&'static str> {
+    let (of, number) = row.number();
+    if spans.get(&of).is_some_and(|(_, last)| number < *last) {
+        Some("the log lacks it, although it has later ones")
+    } else if row.at().zip(reach.due).is_some_and(|(at, due)| at.seconds() < due) {
+        Some("the log lacks it, a day after it was decided")
+    } else {
+        None
+    }
+}
+
+fn spans<'a>(rows: &'a Rows, found: &[Option<At>], reach: Reach) -> Spans<'a> {
     let mut spans = Spans::new();
     for (row, _) in rows.all.iter().zip(found).filter(|(_, found)| reach.has(**found)) {
         let (of, number) = row.number();
@@ -264,7 +294,7 @@ fn lacking(rows: &Rows, key: &WatchKey) -> (HashMap<Hash, Lacking>, Vec<Finding>
         let (absent, rest) = absent(numbers, rows, &mut room);
         if rest > 0 {
             let found = format!("{rest} more numbers are absent than are looked for");
-            gaps.push(Finding { line: None, index: None, check: "gap", of: of.to_owned(), found });
+            gaps.push(Finding { line: None, log: None, index: None, check: "gap", of: of.to_owned(), found });
         }
         absent
     };

@@ -60,7 +60,7 @@ impl Rows {
 
     fn refuse(&mut self, line: u64, why: &dyn ToString) {
         let (of, found) = (String::new(), why.to_string());
-        self.refused.push(Finding { line: Some(line), index: None, check: "line", of, found });
+        self.refused.push(Finding { line: Some(line), log: None, index: None, check: "line", of, found });
     }
 
     /// Whether the export has all of its environment up to its end.
