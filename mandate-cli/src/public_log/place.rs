@@ -15,7 +15,7 @@ const SCHEME: &str = "://";
 
 /// The options that name a log.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Log")]
+#[command(next_help_heading = "Public log")]
 pub(crate) struct LogArgs {
     /// The issuer, below whose address the log is [env: MANDATE_ISSUER; default: from the profile]
     #[arg(long, value_name = "URL")]

@@ -16,7 +16,7 @@ const MAX_KEY_BYTES: usize = 512;
 
 /// The options that say by which keys a log is trusted.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Trust")]
+#[command(next_help_heading = "Public log")]
 pub(crate) struct TrustArgs {
     /// The log's verifier key, or @FILE [default: the one that `mandate log key pin` has stored]
     #[arg(long, value_name = "KEY|@FILE")]

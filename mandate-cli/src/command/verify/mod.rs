@@ -105,7 +105,13 @@ pub(crate) struct Verify {
     pub(crate) nonce_store: Option<std::path::PathBuf>,
 
     /// The proof that the decision is in the public log, as `mandate log proof` fetches it; `-` for standard input
-    #[arg(long, value_name = "FILE|-", value_parser = source, conflicts_with_all = ["tokens", "event"])]
+    #[arg(
+        long,
+        value_name = "FILE|-",
+        value_parser = source,
+        conflicts_with_all = ["tokens", "event"],
+        help_heading = "Public log"
+    )]
     pub(crate) proof: Option<Source>,
 
     #[command(flatten)]
