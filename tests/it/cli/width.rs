@@ -3,11 +3,12 @@
 use super::page::text;
 
 /// The pages whose commands are copied.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "docs/agents.md",
     "docs/cli.md",
     "docs/mandates-as-code.md",
+    "docs/proof.md",
     "docs/verify.md",
     "examples/README.md",
 ];
@@ -15,8 +16,7 @@ const COLUMNS: usize = 80;
 /// The languages of blocks in which commands are. In a text, they are its examples.
 const SHELL: [&str; 4] = ["", "console", "sh", "text"];
 
-/// The lines of commands in a page: in a block with prompts, those with one; and what a backslash continues. Blocks with
-/// commands of the public log are left out.
+/// The lines of commands in a page: in a block with prompts, those with one; and what a backslash continues.
 fn commands(page: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for block in page.split("\n```").skip(1).step_by(2) {
@@ -28,9 +28,6 @@ fn commands(page: &str) -> Vec<&str> {
         };
         let examples = body.split("\n\n").next().unwrap_or_default();
         let body = if language == "text" { examples } else { body };
-        if body.contains("mandate log ") {
-            continue;
-        }
         let has_prompts = body.lines().any(|line| line.starts_with("$ "));
         let mut is_continued = false;
         for line in body.lines() {

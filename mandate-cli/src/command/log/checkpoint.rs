@@ -21,8 +21,8 @@ use crate::style::printable;
 #[command(after_help = "\
 Examples:
   mandate log checkpoint --issuer https://verdicts.example.com
-  mandate log checkpoint --issuer https://verdicts.example.com --policy witnesses.policy \\
-      -o before.checkpoint
+  mandate log checkpoint --issuer https://verdicts.example.com \\
+      --policy witnesses.policy -o before.checkpoint
 
 Exit codes:
   0 its signatures hold    51 they do not    2 usage    36, 37 log not reachable    3 file cannot be written")]

@@ -24,7 +24,8 @@ use crate::value::source;
 #[command(after_help = "\
 Examples:
   mandate log verify order-7.evidence --log-key @log.key
-  mandate log verify order-7.evidence --log-key @log.key --policy witnesses.policy --json
+  mandate log verify order-7.evidence --log-key @log.key \\
+      --policy witnesses.policy --json
 
 Exit codes:
   0 proved    51 not proved; the line says which check failed    50 the checkpoint is older than the entry
