@@ -52,6 +52,8 @@ const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
 
 /// What comes before a token in an HTTP header.
 const SCHEME: &str = "Bearer ";
+/// What is wrong where it was copied, too.
+const WITH_SCHEME: &str = "the token begins with `Bearer `, which is no part of it";
 
 /// Runs the command that was typed.
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
@@ -149,15 +151,15 @@ fn genuine(token: Zeroizing<String>) -> Result<Zeroizing<String>, Failure> {
             "the token is empty: is the variable that holds it set?",
         ));
     }
-    let scheme = token.get(..SCHEME.len()).filter(|start| start.eq_ignore_ascii_case(SCHEME));
-    if scheme.is_some() {
-        return Err(Failure::new(
-            Exit::MalformedToken,
-            "the token begins with `Bearer `, which is no part of it",
-        )
-        .next("pass what follows that word"));
+    if has_scheme(&token) {
+        return Err(Failure::new(Exit::MalformedToken, WITH_SCHEME).next("pass what follows that word"));
     }
     Ok(token)
+}
+
+/// Whether what precedes a token in an HTTP header was copied with it.
+fn has_scheme(token: &str) -> bool {
+    token.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
 }
 
 /// An answer of the service: a JSON object whose known members are read.

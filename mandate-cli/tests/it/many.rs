@@ -65,6 +65,8 @@ fn each_line_has_its_answer_in_its_place() {
         (object(json!({"amount": "40,0"})), 10, json!("input")),
         (r#"{"token":"#.to_owned(), 10, json!("input")),
         ("a.b".to_owned(), 10, json!("parts")),
+        (format!("Bearer {token}"), 10, json!("input")),
+        (object(json!({"id": "order 8", "token": format!("bearer {token}")})), 10, json!("input")),
         ("a".repeat(300_000), 10, json!("input")),
         (live_token(json!({"iss": "https://other.example"})), 14, json!("issuer")),
         (crate::issuer::token(json!({})), 22, json!("environment")),
@@ -85,6 +87,11 @@ fn each_line_has_its_answer_in_its_place() {
         assert_eq!(answer["claims"].is_object(), *code == 0, "{answer}");
     }
     assert_eq!(answers[1]["id"], "order 7");
+    let copied: Vec<_> = answers
+        .iter()
+        .filter(|a| a["error"]["message"].to_string().contains("begins with `Bearer `"))
+        .collect();
+    assert_eq!((copied.len(), &copied[1]["id"]), (2, &json!("order 8")));
     // What an object does not say, the options do.
     let other = verify(&jwks).args(["--amount", "41", "--nonce-elsewhere"]).output_of(&text).code(17);
     assert_eq!(self::answers(&other)[0]["error"]["check"], "amount");

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use mandate_core::json::Object;
 use mandate_core::{Invalid, Timestamp};
 
+use super::super::{WITH_SCHEME, has_scheme};
 use super::Verify;
 use super::check::{Verified, Verifier, claim};
 use super::order::Wanted;
@@ -138,6 +139,12 @@ fn answer(verifier: Verifier<'_>, issuer: &Issuer, wanted: &Wanted, line: &Line)
         Ok(asked) => asked,
         Err(e) => return Some(refused("input", e.to_string(), Exit::MalformedToken)),
     };
+    if has_scheme(&asked.token) {
+        return Some(Answer {
+            id: asked.id,
+            ..refused("input", WITH_SCHEME.to_owned(), Exit::MalformedToken)
+        });
+    }
     let keys = match issuer.keys_for(&asked.token) {
         Ok(keys) => keys,
         Err(failure) => return Some(refused("key_set", failure.message().to_owned(), failure.exit)),
