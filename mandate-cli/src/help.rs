@@ -9,7 +9,7 @@ use crate::command::reference;
 use crate::style::BOLD;
 use crate::table::width;
 use crate::usage::{taken_for_an_argument, words};
-use crate::wrap::hanging;
+use crate::wrap::{each_line, hanging};
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -23,6 +23,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Account", &["login", "whoami", "switch", "logout", "profile"]),
     ("More", &["doctor", "open", "api", "version", "completions", "man"]),
 ];
+/// The columns of help where there is no terminal.
+const PIPE_WIDTH: u16 = 100;
 /// The topic about the options of every command.
 const OPTIONS: (&str, &str) = ("options", "The options of every command");
 /// Topics: the word, what it is about, and the heading of its section in the page.
@@ -55,7 +57,7 @@ pub(crate) fn line() -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\n{}{{after-help}}",
         hanging("", &options, width())
     );
-    let topics = TOPICS.map(|(name, _, heading)| topic(name, section(heading, width())));
+    let topics = TOPICS.map(|(name, _, heading)| topic(name, section(heading, Some(of_topics()))));
     let explained = topic(OPTIONS.0, explained(&line));
     let line = line.mut_args(|arg| {
         let is_folded = arg.is_global_set();
@@ -64,19 +66,27 @@ pub(crate) fn line() -> Command {
     folded(line, &options).help_template(template).subcommands(topics).subcommand(explained)
 }
 
+/// The columns of a topic: in a pipe as many as of other help.
+fn of_topics() -> u16 {
+    width().unwrap_or(PIPE_WIDTH)
+}
+
 fn topic(name: &'static str, text: String) -> Command {
     Command::new(name)
         .hide(true)
         .about(text.clone())
         .long_about(text)
         .help_template("{about}")
+        // Its lines are as they should be: clap would break those of a table, and lose where they begin.
+        .term_width(0)
         .arg_required_else_help(true)
 }
 
 /// The options of every command, a paragraph for each.
 fn explained(line: &Command) -> String {
-    let entry =
-        |(option, meaning): (String, String)| format!("  {option}\n{}", hanging("      ", &meaning, width()));
+    let entry = |(option, meaning): (String, String)| {
+        format!("  {option}\n{}", hanging("      ", &meaning, Some(of_topics())))
+    };
     reference::of_every_command(line).into_iter().map(entry).collect::<Vec<_>>().join("\n")
 }
 
@@ -137,13 +147,13 @@ fn section(heading: &str, terminal: Option<u16>) -> String {
                 text.extend(["\n", &hanging(&format!("  {first:<width$}  "), second, terminal)]);
             }
             None if line.is_empty() => text.push_str("\n\n"),
-            None if line.starts_with("- ") => text.extend(["\n", &hanging("", line, terminal)]),
+            None if line.starts_with("- ") => text.extend(["\n", line]),
             // The page's lines are joined: the terminal's width wraps them, once.
             None if text.ends_with('\n') || text.is_empty() => text.push_str(line),
             None => text.extend([" ", line.trim_start()]),
         }
     }
-    text.replace("\n\n\n", "\n\n").trim_end().trim_start_matches('\n').to_owned()
+    each_line(text.replace("\n\n\n", "\n\n").trim_end().trim_start_matches('\n'), terminal)
 }
 
 /// The two cells of a row.
@@ -179,8 +189,7 @@ mod tests {
     #[test]
     fn names_that_are_longer_than_their_column_have_lines_of_their_own() {
         let page = section("Environment", Some(60));
-        // Sentences are wrapped when they are printed.
-        assert!(page.lines().all(|line| !line.starts_with(' ') || line.chars().count() <= 60), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 60), "{page}");
         let agent = "  MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE\n                      The agent's key, or";
         assert!(page.contains(agent), "{page}");
         assert!(page.contains("  MANDATE_ISSUER      The issuer, in the place of the"), "{page}");

@@ -328,7 +328,12 @@ fn help_has_groups_and_topics_and_folds_what_every_command_has() {
     for (topic, text) in [("exit-codes", "27"), ("environment", "MANDATE_ISSUER"), ("formatting", "--json")] {
         let help = said(&["help", topic]).code(0).out;
         assert!(help.contains(text) && !help.contains("Usage:"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
+    // In a pipe, too, a row's further lines begin below its text.
+    let codes = said(&["help", "exit-codes"]).code(0).out;
+    let row = codes.split("\n  23    ").nth(1).unwrap().split("\n  24    ").next().unwrap();
+    assert!(row.lines().count() > 2 && row.lines().skip(1).all(|line| line.starts_with("        ")), "{row}");
     let short = said(&["whoami", "-h"]).code(0).out;
     assert!(!short.contains("--jq") && short.contains("--base-url"), "{short}");
     // What every command has is one sentence, and explained in one place.
