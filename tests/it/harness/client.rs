@@ -198,6 +198,7 @@ pub(crate) fn masked(text: &str) -> String {
         r"(?<token>eyJ[\w-]+\.[\w-]+\.[\w-]+)",
         r"|(?<id>(?:dec|mnd|rev|req|evt|whk|esc|exp|n)_)[0-9a-hjkmnp-tv-z]{26}",
         r"|(?<key>[sa]k_(?:sandbox|live)_)[0-9A-Za-z]{49}",
+        r"|(?<by>key_)[0-9a-f]{12}\b",
         r"|(?<cursor>cur_)[\w.-]+",
         r"|(?<policy>pol_)\d{4}-\d\d-\d\d",
         r"|(?<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)",
@@ -207,7 +208,7 @@ pub(crate) fn masked(text: &str) -> String {
     );
     static REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(MASKS).unwrap());
     let mask = |found: &Captures<'_>| {
-        let kept = ["id", "key", "cursor", "policy", "seconds", "host", "link"]
+        let kept = ["id", "key", "by", "cursor", "policy", "seconds", "host", "link"]
             .into_iter()
             .find_map(|name| found.name(name));
         let token = found.name("token").map(|_| "JWT");
