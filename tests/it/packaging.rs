@@ -185,6 +185,27 @@ fn generated(command: &str) -> BTreeSet<String> {
     names
 }
 
+/// `cargo install --git` reads the manifests of the repository, and no `.cargo/config.toml`: what a release is built with is
+/// in a manifest, or in the command that the documentation has.
+#[test]
+fn an_installation_without_a_clone_keeps_how_a_release_is_built() {
+    let folder = server();
+    let root = folder.parent().unwrap();
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let config: toml::Table = read(".cargo/config.toml").parse().unwrap();
+    assert_eq!(config.keys().collect::<Vec<_>>(), ["env", "profile"]);
+    assert_eq!(config["profile"].as_table().unwrap().keys().collect::<Vec<_>>(), ["dev"]);
+    let variables = config["env"].as_table().unwrap().iter();
+    let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
+    let command = format!(
+        "{} \\\n    cargo install --locked --git URL mandate-server mandate-cli\n",
+        variables.join(" ")
+    );
+    assert!(read("docs/operations.md").contains(&command), "{command}");
+    let workspace: toml::Table = read("Cargo.toml").parse().unwrap();
+    assert_eq!(workspace["profile"]["release"]["lto"].as_str(), Some("thin"));
+}
+
 #[test]
 fn what_the_packages_name_is_there_or_can_be_made() {
     for (krate, command, pages) in [
