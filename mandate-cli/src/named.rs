@@ -240,22 +240,42 @@ fn chosen<T: Named>(client: &Client) -> Result<T, Failure> {
     if items.is_empty() {
         return Err(Failure::new(Exit::NotFound, format!("there is no {noun} to choose")));
     }
-    let table =
-        Tabular::new(columns, Look::of_question(MARK_WIDTH)).page(items.iter().map(|item| item.get()));
-    let lines = strip_str(&table).to_string();
-    let lines = lines.lines().skip(1).map(str::to_owned).collect();
-    let at = prompt::choose(&format!("Which {noun}?"), lines)?;
+    let at = picked(noun, columns, items.iter().map(|item| item.get()))?;
     let id = items.get(at).and_then(|item| fields::text(item.get(), id)).unwrap_or_default();
     T::parse(&id).map_err(|e| Failure::new(Exit::UnknownAnswer, e.to_string()))
+}
+
+/// Asks a person at the terminal for one of these objects. Returns its number, from 0.
+pub(crate) fn picked<'a>(
+    noun: &str,
+    columns: &'static [Field],
+    objects: impl Iterator<Item = &'a str>,
+) -> Result<usize, Failure> {
+    let table = Tabular::new(columns, Look::of_question(MARK_WIDTH)).page(objects);
+    let lines = strip_str(&table).to_string();
+    prompt::choose(&format!("Which {noun}?"), lines.lines().skip(1).map(str::to_owned).collect())
 }
 
 /// Ids for a shell that completes: the newest that begin like the word so far, each with what it is. None if the service
 /// cannot be asked, or not at once.
 pub(crate) fn completed<T: Named>() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| candidates::<T>(&word.to_string_lossy()).unwrap_or_default())
+    ArgValueCompleter::new(candidates::<T>)
 }
 
-fn candidates<T: Named>(word: &str) -> Option<Vec<CompletionCandidate>> {
+/// The same beside what else the argument may be.
+pub(crate) fn completed_beside<T: Named>(
+    others: impl Fn(&OsStr) -> Vec<CompletionCandidate> + Send + Sync + 'static,
+) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |word: &OsStr| {
+        others(word).into_iter().chain(candidates::<T>(word)).collect()
+    })
+}
+
+fn candidates<T: Named>(word: &OsStr) -> Vec<CompletionCandidate> {
+    known::<T>(&word.to_string_lossy()).unwrap_or_default()
+}
+
+fn known<T: Named>(word: &str) -> Option<Vec<CompletionCandidate>> {
     let List { path, id, filters, columns, .. } = T::LIST;
     let access = Access::find(&Service::default(), &Global::default(), None).ok()?;
     let client = Client::with(access, None, false).ok()?;

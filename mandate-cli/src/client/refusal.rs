@@ -18,9 +18,6 @@ impl Client {
             .note("request id", request_id)
             .with_answer(&reply.body);
         match exit {
-            Exit::InvalidRequest if call.is_post() => {
-                failure.next("correct what the message names; with --idempotency-key, give the changed request a new one")
-            }
             Exit::InvalidRequest => failure.next("correct what the message names"),
             Exit::Unauthorized => failure.next(
                 "check that the key belongs to this service and is not revoked; its operator issues keys",

@@ -1,9 +1,11 @@
 //! `mandate open`: the pages of a service, in the browser.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal as _, stdout};
 use std::process::{Command, Stdio};
 
+use clap_complete::engine::CompletionCandidate;
 use mandate_core::EscrowId;
 use serde::Serialize;
 
@@ -14,7 +16,7 @@ use crate::fields;
 use crate::global::Global;
 use crate::http::Address;
 use crate::key_set::in_use;
-use crate::named::{Given, given, to_read};
+use crate::named::{Given, completed_beside, given, to_read};
 use crate::output::{Output, note};
 use crate::service::Service;
 
@@ -50,7 +52,7 @@ Pages: home, reference (of the API), contract (OpenAPI), verify (a page that ver
 (where people answer reviews), log (the public log); or an escrow, by its id, whose public contract is opened.")]
 pub(crate) struct Open {
     /// The page, or an escrow's id
-    #[arg(default_value = "reference", value_parser = page, value_name = "PAGE|ESCROW")]
+    #[arg(default_value = "reference", value_parser = page, value_name = "PAGE|ESCROW", add = completed_beside::<EscrowId>(pages))]
     page: Page,
     /// Print the address, and start no browser
     #[arg(long)]
@@ -70,6 +72,17 @@ enum Page {
     Escrow(Given<EscrowId>),
 }
 
+/// The names of the pages.
+fn names() -> impl Iterator<Item = &'static str> {
+    PAGES.iter().map(|(name, _)| *name).chain([LOG])
+}
+
+/// What a shell offers, but for escrows.
+fn pages(word: &OsStr) -> Vec<CompletionCandidate> {
+    let word = word.to_string_lossy();
+    names().filter(|name| name.starts_with(&*word)).map(CompletionCandidate::new).collect()
+}
+
 fn page(text: &str) -> Result<Page, String> {
     if let Some((_, path)) = PAGES.iter().find(|(name, _)| *name == text) {
         return Ok(Page::At(path));
@@ -78,8 +91,7 @@ fn page(text: &str) -> Result<Page, String> {
         return Ok(Page::Log);
     }
     given(text).map(Page::Escrow).map_err(|_| {
-        let names: Vec<&str> = PAGES.iter().map(|(name, _)| *name).chain([LOG]).collect();
-        format!("must be {}, or an escrow's id, esc_...", names.join(", "))
+        format!("must be {}, or an escrow's id, esc_...", names().collect::<Vec<_>>().join(", "))
     })
 }
 

@@ -15,6 +15,7 @@ use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::key_set::in_use;
+use crate::named::picked;
 use crate::output::{Output, note};
 use crate::profile::{Profile as Stored, Profiles, name, names};
 use crate::prompt;
@@ -57,9 +58,9 @@ pub(crate) struct Whoami {
 Examples:
   mandate switch live")]
 pub(crate) struct Switch {
-    /// The profile's name
+    /// The profile's name [default: a choice]
     #[arg(add = names())]
-    name: String,
+    name: Option<String>,
 }
 
 /// Delete a profile and its key from this machine
@@ -286,15 +287,45 @@ impl Whoami {
 
 impl Switch {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&MEMBERS)?;
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => chosen()?,
+        };
         let (lock, mut profiles) = Profiles::for_change()?;
-        let profile = profiles.named(&self.name)?;
-        let identity =
-            Identity::new(Some(self.name.clone()), profile.base_url.clone(), &profile.key(&self.name)?);
-        profiles.current = Some(self.name.clone());
+        let profile = profiles.named(&name)?;
+        let identity = Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(&name)?);
+        profiles.current = Some(name);
         profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)
     }
+}
+
+/// Every profile as JSON.
+fn rows(profiles: &Profiles) -> Result<Vec<String>, Failure> {
+    let current = profiles.chosen(None)?;
+    let row = |(name, profile): (&String, &Stored)| {
+        let mut identity = Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(name)?);
+        identity.current = Some(current.as_ref() == Some(name));
+        identity.json()
+    };
+    profiles.profiles.iter().map(row).collect()
+}
+
+/// The profile that a person at the terminal chooses.
+fn chosen() -> Result<String, Failure> {
+    if !prompt::can_ask() {
+        return Err(Failure::new(Exit::Usage, "the profile is not named")
+            .next("mandate profile list shows those that there are"));
+    }
+    let profiles = Profiles::load()?;
+    let rows = rows(&profiles)?;
+    if rows.is_empty() {
+        return Err(
+            Failure::new(Exit::NotFound, "there is no profile to choose").next("mandate login makes one")
+        );
+    }
+    let at = picked("profile", IDENTITY.columns, rows.iter().map(String::as_str))?;
+    Ok(profiles.profiles.into_keys().nth(at).unwrap_or_default())
 }
 
 impl Logout {
@@ -319,16 +350,7 @@ impl Logout {
 impl Profile {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
         let Self::List = self;
-        output.must_be_among(&MEMBERS)?;
-        let profiles = Profiles::load()?;
-        let current = profiles.chosen(None)?;
-        let mut rows = Vec::new();
-        for (name, profile) in &profiles.profiles {
-            let mut identity =
-                Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(name)?);
-            identity.current = Some(current.as_ref() == Some(name));
-            rows.push(identity.json()?);
-        }
+        let rows = rows(&Profiles::load()?)?;
         if output.is_json() {
             output.body(&format!("[{}]", rows.join(",")))?;
         } else if rows.is_empty() {

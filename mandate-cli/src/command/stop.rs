@@ -12,8 +12,9 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
 use crate::governed::{self, Governing};
-use crate::named::completed;
+use crate::named::{completed, to_read};
 use crate::output::{Output, warn};
+use crate::prompt;
 use crate::resource::must_be_there;
 use crate::service::Service;
 use crate::style::{ERROR, GOOD, printable};
@@ -31,7 +32,7 @@ const ROUNDS: usize = 3;
 /// A token of a payment that was allowed before stays valid until it expires, five minutes after it was signed. In observe
 /// mode nothing is blocked, and a warning says so. To let an agent spend again, write a mandate for it.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("which").required(true).args(["agent", "all"]))]
+#[command(group = clap::ArgGroup::new("which").args(["agent", "all"]))]
 #[command(after_help = "\
 Examples:
   mandate stop --agent buyer
@@ -40,7 +41,7 @@ Examples:
 
 Exit codes: 0 none of them can spend    3x one still can: why its mandate could not be revoked    4 not confirmed")]
 pub(crate) struct Stop {
-    /// Stop this agent; can be repeated
+    /// Stop this agent; can be repeated [default: a choice]
     #[arg(long, value_name = "AGENT", value_parser = agent, add = completed::<AgentId>())]
     agent: Vec<AgentId>,
     /// Stop every agent of the environment
@@ -71,10 +72,11 @@ impl Stop {
     pub(crate) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         output.must_be_among(&["stopped", "already", "remaining"])?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
-        for id in &self.agent {
+        let asked = self.asked(&client)?;
+        for id in asked.iter().flatten() {
             must_be_there(&client, &[("agent", id.to_string())])?;
         }
-        let mut agents = self.governed(&client)?;
+        let mut agents = governed(asked.as_deref(), &client)?;
         let mut done = Outcome {
             already: agents
                 .iter()
@@ -95,7 +97,7 @@ impl Stop {
                 break;
             }
             failed = revoke(&client, &agents, &mut done, output);
-            agents = self.governed(&client).map_err(|failure| unread(failure, &done))?;
+            agents = governed(asked.as_deref(), &client).map_err(|failure| unread(failure, &done))?;
         }
         done.remaining = active(&agents)
             .map(|(id, governing)| Named { agent: id.clone(), mandate: governing.id.to_string() })
@@ -104,13 +106,29 @@ impl Stop {
         conclude(&done, failed, output)
     }
 
-    /// What governs the agents that are to be stopped.
-    fn governed(&self, client: &Client) -> Result<BTreeMap<AgentId, Option<Governing>>, Failure> {
+    /// The agents that are to be stopped: those that are named, or the one that a person at the terminal chooses. None: all.
+    fn asked(&self, client: &Client) -> Result<Option<Vec<AgentId>>, Failure> {
         if self.all {
-            return governed::all(client);
+            return Ok(None);
         }
-        self.agent.iter().map(|id| Ok((id.clone(), governed::one(client, id)?))).collect()
+        if !self.agent.is_empty() {
+            return Ok(Some(self.agent.clone()));
+        }
+        if !prompt::can_ask() {
+            return Err(Failure::new(Exit::Usage, "the agents to stop are not named")
+                .next("--agent AGENT stops one, and can be repeated; --all stops every agent"));
+        }
+        Ok(Some(vec![to_read(None, client)?]))
     }
+}
+
+/// What governs the agents that are to be stopped.
+fn governed(
+    asked: Option<&[AgentId]>,
+    client: &Client,
+) -> Result<BTreeMap<AgentId, Option<Governing>>, Failure> {
+    let Some(asked) = asked else { return governed::all(client) };
+    asked.iter().map(|id| Ok((id.clone(), governed::one(client, id)?))).collect()
 }
 
 fn is_active(governing: Option<&Governing>) -> bool {

@@ -107,6 +107,41 @@ fn what_is_not_named_is_chosen_at_a_terminal() {
     terminal.press("\u{1b}");
     assert_eq!(terminal.end(), 4, "cancelled");
     assert_ne!(first, second);
+
+    organization.agent("idle");
+    let mut terminal = Terminal::start(&server, organization.client.key(), &["stop"]);
+    terminal.shows(|screen| screen.contains("Which agent?") && screen.contains("idle"));
+    terminal.press("buyer\r");
+    assert_eq!(terminal.end(), 0);
+    assert_eq!(buyer.ask(40).text("/verdict"), "deny_revoked");
+}
+
+#[test]
+fn a_profile_is_chosen_at_a_terminal() {
+    let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let login = |name: &str, key: &str| {
+        let file = home.path().join("key");
+        std::fs::write(&file, key).unwrap();
+        let mut command = mandate(&["login", name, "--base-url", server.ready("base_url"), "--key-file"]);
+        Ran::from(command.arg(&file).env("MANDATE_CONFIG_DIR", home.path()).output().unwrap()).code(0);
+    };
+    login("one", organization.client.key());
+    login("two", organization.live.key());
+    let current = || {
+        let mut command = mandate(&["profile", "list", "--jq", ".[] | select(.current).name"]);
+        Ran::from(command.env("MANDATE_CONFIG_DIR", home.path()).output().unwrap()).code(0).out
+    };
+    assert_eq!(current(), "two\n");
+    let folder = [("MANDATE_CONFIG_DIR", home.path().to_str().unwrap())];
+    let mut terminal = Terminal::with(&["switch"], &folder);
+    terminal.shows(|screen| screen.contains("Which profile?") && screen.contains("LIVE"));
+    terminal.press("one\r");
+    assert_eq!(terminal.end(), 0);
+    assert_eq!(current(), "one\n");
+    let mut alone = mandate(&["switch"]);
+    let refused = Ran::from(alone.env("MANDATE_CONFIG_DIR", home.path()).output().unwrap()).code(2);
+    assert!(refused.err.contains("the profile is not named"), "{refused:?}");
 }
 
 #[test]
@@ -219,6 +254,8 @@ fn shells_complete_ids_from_the_newest() {
     let mandate_id = organization.client.get("/mandates").text("/data/0/id");
     let hook = serde_json::json!({"url": "http://127.0.0.1:9/", "events": ["ping"]});
     let webhook = organization.client.post("/webhooks", &hook).text("/webhook");
+    let terms = ["--condition", "goods", "--refund-after", "2999-01-01T00:00:00Z", "--jq", ".escrow"];
+    let escrow = shell.get(&[&["escrow", "create", &decision][..], &terms].concat());
     for (words, offered) in [
         (&["stop", "--agent", "agt_"][..], buyer.id.as_str()),
         (&["decision", "list", "--mandate", "mnd_"], &mandate_id),
@@ -228,6 +265,10 @@ fn shells_complete_ids_from_the_newest() {
         (&["mandate", "template", "--agent", "agt_"], buyer.id.as_str()),
         (&["trigger", "ping", "--webhook", "whk_"], &webhook),
         (&["escrow", "transition", &mandate_id, "del"], "delivered"),
+        (&["mandate", "diff", "mnd_"], &mandate_id),
+        (&["mandate", "diff", "old.json", "mnd_"], &mandate_id),
+        (&["open", "esc_"], &escrow),
+        (&["open", "ref"], "reference"),
     ] {
         let found = completed(&shell, words);
         assert!(found.lines().any(|line| line.starts_with(offered)), "{words:?}: {found}");

@@ -3,6 +3,7 @@
 
 mod bands;
 
+use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter as _};
 use mandate_core::json::Object;
 use mandate_core::{MandateId, MandateStatus, Terms, Timestamp};
 use serde::Serialize;
@@ -18,7 +19,7 @@ use crate::global::Global;
 use crate::governed::written;
 use crate::input::Source;
 use crate::mistake;
-use crate::named::{given, to_read};
+use crate::named::{completed_beside, given, to_read};
 use crate::output::Output;
 use crate::service::Service;
 use crate::style::{BOLD, printable};
@@ -37,13 +38,18 @@ Examples:
 Exit codes: 0 no difference    40 they differ")]
 pub(crate) struct Diff {
     /// The old mandate
-    #[arg(value_name = "FILE|-|ID")]
+    #[arg(value_name = "FILE|-|ID", add = sides())]
     before: String,
     /// The new mandate
-    #[arg(value_name = "FILE|-|ID")]
+    #[arg(value_name = "FILE|-|ID", add = sides())]
     after: String,
     #[command(flatten)]
     service: Service,
+}
+
+/// What a shell offers for a side: files, and mandates.
+fn sides() -> ArgValueCompleter {
+    completed_beside::<MandateId>(|word| PathCompleter::file().complete(word))
 }
 
 /// A field that differs.
