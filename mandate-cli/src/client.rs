@@ -117,18 +117,17 @@ impl Client {
         Ok(client)
     }
 
-    /// Says that a variable's key is used in the place of a profile of the other class: one of the two sees less.
+    /// Says that a key is used in the place of a profile that would show something else.
     pub(crate) fn say_what_is_hidden(&self) {
-        let Some(Hidden { variable, profile, class }) = &self.access.hidden else { return };
-        let who = match self.access.key.class() {
+        let Some(Hidden { place, profile, class }) = &self.access.hidden else { return };
+        let own = self.access.key.class();
+        let who = match own {
             KeyClass::Organization => "the organization".to_owned(),
             KeyClass::Agent => self.own_agent().unwrap_or_else(|| "an agent".to_owned()),
         };
-        let more = match class {
-            KeyClass::Organization => " for all",
-            KeyClass::Agent => "",
-        };
-        note(format_args!("as {}, from {variable}; --profile {}{more}", printable(&who), printable(profile)));
+        let sees_more = *class == KeyClass::Organization && own == KeyClass::Agent;
+        let more = if sees_more { " for all" } else { "" };
+        note(format_args!("as {}, from {place}; --profile {}{more}", printable(&who), printable(profile)));
     }
 
     /// The agent whose key this is. One attempt: the command works without the name.

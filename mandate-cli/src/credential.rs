@@ -12,12 +12,14 @@ use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::output::warn;
-use crate::profile::Profiles;
+use crate::profile::{PROFILE, Profiles};
 use crate::service::Service;
 use crate::style::printable;
 
 /// What follows the host in a base URL.
 pub(crate) const VERSION_PATH: &str = "/v1";
+/// The option that names a file with a key.
+const KEY_FILE: &str = "--key-file";
 /// What comes before a key in an HTTP header.
 const SCHEME: &str = "Bearer ";
 /// The longest key file, in bytes: more than any key with its line break.
@@ -35,15 +37,15 @@ pub(crate) struct Access {
     pub(crate) key: ApiKey,
     /// The profile that the key is from, if any.
     pub(crate) profile: Option<String>,
-    /// What the key hides, if it is from the environment and either class will do.
+    /// The profile that it hides, if that would show something else.
     pub(crate) hidden: Option<Hidden>,
 }
 
-/// A profile of the other class, which would be used without a variable.
+/// A profile that would be used without a variable or an option.
 #[derive(Debug, Clone)]
 pub(crate) struct Hidden {
-    /// The variable with the key that is used.
-    pub(crate) variable: &'static str,
+    /// Where the key is from that is used.
+    pub(crate) place: String,
     /// The name of the profile.
     pub(crate) profile: String,
     /// Its class.
@@ -71,15 +73,14 @@ impl Access {
     ) -> Result<Option<Self>, Failure> {
         let profile = Chosen::new(global.profile.as_deref());
         if let Some(source) = &service.key_file {
-            return Ok(Some(Self { base, key: read(source, class)?, profile: None, hidden: None }));
+            let key = read(source, class)?;
+            let hidden = profile.hidden_by(&base, KEY_FILE, &key, class);
+            return Ok(Some(Self { base, key, profile: None, hidden }));
         }
         if !profile.is_named()
             && let Some((variable, key)) = from_environment(class)?
         {
-            let hidden = match class {
-                Some(_) => None,
-                None => profile.hidden_by(&base, variable, &key),
-            };
+            let hidden = profile.hidden_by(&base, variable, &key, class);
             return Ok(Some(Self { base, key, profile: None, hidden }));
         }
         let Some((name, address, key)) = profile.load()? else { return Ok(None) };
@@ -95,7 +96,7 @@ impl Access {
                 "set {variable} to such a key, or choose another profile with --profile NAME; mandate profile list shows all"
             ))
         })?;
-        Ok(Some(Self { base, key, profile: Some(name), hidden: None }))
+        Ok(Some(Self { base, key, hidden: profile.hidden_by_name(&name), profile: Some(name) }))
     }
 
     /// The access of an agent's tools: an agent's key from `service` or the environment, and no profile. An organization
@@ -146,12 +147,24 @@ impl<'a> Chosen<'a> {
         self.asked.is_some()
     }
 
-    /// Whether `key`, from `variable`, hides this profile, which is for the same address and of the other class. A
-    /// profile that cannot be read is not used, and hides nothing.
-    fn hidden_by(&self, base: &Address, variable: &'static str, key: &ApiKey) -> Option<Hidden> {
+    /// Whether `key`, from `place`, hides this profile: one for the same address, and of another environment, or of the
+    /// other class where either will do. A profile that cannot be read is not used, and not hidden.
+    fn hidden_by(&self, base: &Address, place: &str, key: &ApiKey, needed: Class) -> Option<Hidden> {
         let (profile, address, own) = self.load().ok().flatten()?;
         let class = own.class();
-        (address == *base && class != key.class()).then_some(Hidden { variable, profile, class })
+        let is_other = if class == key.class() { own.kind() != key.kind() } else { needed.is_none() };
+        (address == *base && is_other).then_some(Hidden { place: place.to_owned(), profile, class })
+    }
+
+    /// Whether the profile `name`, which `MANDATE_PROFILE` may have named, hides the current one.
+    fn hidden_by_name(&self, name: &str) -> Option<Hidden> {
+        if self.is_named() {
+            return None;
+        }
+        let profiles = Profiles::load().ok()?;
+        let profile = profiles.current.clone().filter(|current| current != name)?;
+        let class = profiles.named(&profile).and_then(|current| current.key(&profile)).ok()?.class();
+        Some(Hidden { place: format!("{PROFILE}={name}"), profile, class })
     }
 
     /// Name, address and key.

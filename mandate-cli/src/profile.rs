@@ -20,6 +20,8 @@ const FILE: &str = "profiles.json";
 const LOCK_FILE: &str = "profiles.lock";
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// The variable that names a profile.
+pub(crate) const PROFILE: &str = "MANDATE_PROFILE";
 /// The longest name.
 const MAX_NAME: usize = 64;
 
@@ -123,7 +125,7 @@ impl Profiles {
             let known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
             let advice = match known.as_slice() {
                 [] => "there is none yet; mandate login makes one".to_owned(),
-                known => format!("there are {}; mandate login {name} makes another", known.join(", ")),
+                known => format!("known: {}; mandate login {name} makes another", known.join(", ")),
             };
             Failure::new(Exit::Usage, format!("there is no profile `{name}`")).next(advice)
         })
@@ -134,7 +136,7 @@ impl Profiles {
         if let Some(name) = asked {
             return Ok(Some(name.to_owned()));
         }
-        let named = variable("MANDATE_PROFILE")?.map(|name| name.to_string());
+        let named = variable(PROFILE)?.map(|name| name.to_string());
         Ok(named.or_else(|| self.current.clone()))
     }
 }

@@ -121,6 +121,7 @@ impl Trigger {
             .next("use a sandbox's key; mandate profile list shows yours"));
         }
         let client = Client::with(access, None, true)?;
+        client.say_what_is_hidden();
         let mut sandbox = SandboxClient { client, made: Made { kind: Some(self.event), ..Made::default() } };
         let event = self.make(&mut sandbox).map_err(|failure| sandbox.made.added_to(failure))?;
         sandbox.made.event = Some(event);

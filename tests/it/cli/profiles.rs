@@ -91,6 +91,35 @@ fn a_key_in_the_environment_that_hides_a_profile_is_named() {
 }
 
 #[test]
+fn a_file_and_a_named_profile_that_hide_the_current_one_are_named() {
+    let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let (base, organization) = (server.ready("base_url"), server.demo());
+    let agent = organization.agent("purchaser");
+    run(home.path(), &["login", "buyer", "--base-url", base], agent.client.key()).code(0);
+    run(home.path(), &["login", "all", "--base-url", base], organization.client.key()).code(0);
+    let file = home.path().join("agent.key");
+    std::fs::write(&file, agent.client.key()).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = file.to_str().unwrap();
+    let said = |args: &[&str], profile: &str| {
+        let mut command = mandate(args);
+        command.env("MANDATE_CONFIG_DIR", home.path().join("mandate"));
+        command.env("MANDATE_PROFILE", profile).stdin(Stdio::null());
+        Ran::from(command.output().unwrap()).code(0).err
+    };
+    for args in [&["agent", "list"][..], &["whoami"], &["doctor"]] {
+        let by_name = "note: as agt_purchaser, from MANDATE_PROFILE=buyer; --profile all for all\n";
+        assert_eq!(said(args, "buyer").matches(by_name).count(), 1, "{args:?}");
+        let by_file = "note: as agt_purchaser, from --key-file; --profile all for all\n";
+        assert_eq!(said(&[args, &["--key-file", file]].concat(), "").matches(by_file).count(), 1, "{args:?}");
+        // The profile that is named, or the current one: nothing is hidden.
+        for (more, named) in [(&["--profile", "buyer"][..], "buyer"), (&[], "all"), (&[], "")] {
+            assert!(!said(&[args, more].concat(), named).contains("note: as "), "{args:?}");
+        }
+    }
+}
+
+#[test]
 fn a_key_that_the_service_does_not_take_is_not_kept() {
     let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
     let unknown = "sk_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
