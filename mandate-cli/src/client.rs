@@ -94,16 +94,8 @@ impl Client {
         Self::marked(Access::find(service, global, class)?, None, global)
     }
 
-    /// The same, for a command that makes a change. Its answer has the members `known`: before anything is sent, any other
-    /// field is refused.
-    pub(crate) fn for_change(
-        change: &Change,
-        global: &Global,
-        class: Class,
-        known: &[&str],
-        output: &mut Output,
-    ) -> Result<Self, Failure> {
-        output.must_be_among(known)?;
+    /// The same, for a command that makes a change.
+    pub(crate) fn for_change(change: &Change, global: &Global, class: Class) -> Result<Self, Failure> {
         Self::marked(Access::find(&change.service, global, class)?, change.idempotency_key.clone(), global)
     }
 

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::{Format, Global};
 use crate::jq::Filter;
-use crate::members;
+use crate::members::Printed;
 use crate::pager::Pages;
 use crate::style::{CAUTION, printable, style_of};
 use crate::table::{Field, Look, Tabular, width};
@@ -34,8 +34,8 @@ pub(crate) struct Output {
     is_chosen: bool,
     /// The fields to print. Empty: all.
     fields: Vec<String>,
-    /// Whether their names were checked before anything was done.
-    is_checked: bool,
+    /// What the command prints as JSON.
+    printed: Printed,
     filter: Option<Filter>,
     /// The columns of CSV.
     columns: Vec<Column>,
@@ -70,7 +70,7 @@ impl Output {
             format,
             is_chosen,
             fields,
-            is_checked: false,
+            printed: Printed::Nothing,
             filter,
             columns: Vec::new(),
             look: Look::new(global.time),
@@ -197,6 +197,11 @@ impl Output {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
             Ok(text) => {
+                let is_known = |name: &String| self.printed.names().contains(&name.as_str());
+                debug_assert!(
+                    objects(&text).iter().all(|object| fields::names(object).iter().all(is_known)),
+                    "a member is missing in command/printed.rs: {text}"
+                );
                 self.must_be_in(&text)?;
                 self.document(&text)
             }
@@ -215,35 +220,32 @@ impl Output {
         self.document(body)
     }
 
-    /// Refuses the name of a field that neither the object in `body` has, nor any of an array.
+    /// Refuses the name of a field below a member of the command's own object in `body`, or of those of an array, that is not
+    /// there.
     fn must_be_in(&self, body: &str) -> Result<(), Failure> {
-        let items: Option<Vec<&RawValue>> = serde_json::from_str(body).ok();
-        let objects =
-            items.map_or_else(|| vec![body], |items| items.into_iter().map(RawValue::get).collect());
-        self.must_have_fields(&objects)
-    }
-
-    /// Refuses the name of a field that none of these objects has or may have; without an object, one that none of the service
-    /// has.
-    pub(crate) fn must_have_fields(&self, objects: &[&str]) -> Result<(), Failure> {
-        if self.is_checked {
-            return Ok(());
-        }
-        let Some(first) = objects.first() else {
-            return fields::must_be_among(&self.fields, &members::OF_SERVICE);
-        };
-        match fields::unknown(objects, &self.fields) {
+        let Printed::Own(_) = self.printed else { return Ok(()) };
+        let objects = objects(body);
+        match objects.first().zip(fields::unknown(&objects, &self.fields)) {
             None => Ok(()),
-            Some(name) => {
+            Some((first, name)) => {
                 Err(fields::no_field(name).note("fields", fields::siblings(first, name).join(", ")))
             }
         }
     }
 
-    /// Refuses the name of a field that is not among these: before a command makes a change, after which it is too late.
-    pub(crate) fn must_be_among(&mut self, known: &[&str]) -> Result<(), Failure> {
-        self.is_checked = true;
-        fields::must_be_among(&self.fields, known)
+    /// What the command prints as JSON: the names of fields that are not among its members are refused, before anything is
+    /// done.
+    pub(crate) fn prints(&mut self, printed: Printed) -> Result<(), Failure> {
+        match &printed {
+            Printed::Known(names) => fields::must_be_among(&self.fields, names)?,
+            Printed::Own(names) => {
+                let first = |path: &String| path.split('.').next().unwrap_or_default().to_owned();
+                fields::must_be_among(&self.fields.iter().map(first).collect::<Vec<_>>(), names)?;
+            }
+            Printed::Nothing => {}
+        }
+        self.printed = printed;
+        Ok(())
     }
 
     fn document(&mut self, body: &str) -> Result<(), Failure> {
@@ -327,6 +329,12 @@ impl Output {
         say(&notes.fold(failure, |failure, (label, value)| failure.note(label, value)).render());
         if exit == Exit::Success { Exit::Io } else { exit }
     }
+}
+
+/// The elements of an array, or the one object that `body` is.
+fn objects(body: &str) -> Vec<&str> {
+    let items: Option<Vec<&RawValue>> = serde_json::from_str(body).ok();
+    items.map_or_else(|| vec![body], |items| items.into_iter().map(RawValue::get).collect())
 }
 
 /// A warning on standard error.

@@ -15,10 +15,6 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::Lines;
 
-/// The members of a line.
-pub(crate) const MEMBERS: [&str; 7] =
-    ["event", "type", "issued_at", "environment", "data", "token", "forwarded"];
-
 /// A received and verified event.
 #[derive(Debug, Serialize)]
 pub(crate) struct Received {

@@ -253,9 +253,6 @@ impl<'a> Listing<'a> {
 
     /// Prints a page. False if standard output is closed.
     pub(crate) fn page(&mut self, items: &[Box<RawValue>]) -> Result<bool, Failure> {
-        if self.shown == 0 {
-            self.output.must_have_fields(&items.iter().map(|item| item.get()).collect::<Vec<_>>())?;
-        }
         match self.output.format() {
             Format::Table if items.is_empty() => {}
             Format::Table => {

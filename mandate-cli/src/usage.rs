@@ -13,6 +13,20 @@ use crate::wrap::{each_line, message_width};
 
 /// The option after which a field is often written without an equals sign.
 const JSON: &str = "--json";
+/// Members of what commands print of their own that are hardly the name of a file or an agent.
+const OF_COMMANDS: [&str; 11] = [
+    "change",
+    "claims",
+    "compared",
+    "current",
+    "environment",
+    "finding",
+    "issuer",
+    "line",
+    "not_compared",
+    "pinned_at",
+    "summary",
+];
 
 /// The words that were typed.
 pub(crate) fn words() -> Vec<String> {
@@ -43,7 +57,7 @@ pub(crate) fn end(mut error: Error) -> Exit {
 /// field is one.
 pub(crate) fn taken_for_an_argument(line: &mut Command, words: &[String]) -> Option<Error> {
     let name = words.iter().skip(depth(line, words)).skip_while(|word| *word != JSON).nth(1)?;
-    let known = [&members::OF_SERVICE[..], &members::OPTIONAL].concat();
+    let known = [&members::OF_SERVICE[..], &OF_COMMANDS].concat();
     if !name.split(',').all(|name| fields::is_known(name, &known)) {
         return None;
     }

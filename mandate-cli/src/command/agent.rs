@@ -8,7 +8,6 @@ use mandate_core::{AgentId, AgentName};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::named::{Given, completed, given};
 use crate::output::{Output, warn};
 use crate::resource::{ListOptions, Resource};
@@ -79,7 +78,7 @@ impl Agent {
 }
 
 fn create(name: &AgentName, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-    let client = Client::for_change(change, global, Some(KeyClass::Organization), &members::AGENT, output)?;
+    let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
     client.confirm(&format!("register the agent {name}"))?;
     let body = serde_json::json!({ "name": name }).to_string();
     AGENTS.change(&client, AGENTS.path, Some(&body), output)?;

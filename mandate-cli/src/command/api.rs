@@ -12,7 +12,6 @@ use crate::client::{Call, Client};
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
-use crate::members;
 use crate::mistake;
 use crate::output::Output;
 use crate::service::Change;
@@ -83,7 +82,7 @@ impl Api {
         let client = if reads {
             Client::new(&self.change.service, global, None)?
         } else {
-            Client::for_change(&self.change, global, None, &members::OF_SERVICE, output)?
+            Client::for_change(&self.change, global, None)?
         };
         if !reads {
             client.confirm(&format!("{} {}", self.method, self.path))?;

@@ -16,7 +16,6 @@ use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
-use crate::members;
 use crate::output::{Output, note, warn};
 use crate::service::Change;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
@@ -87,8 +86,7 @@ struct Body<'a> {
 
 impl Authorize {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let client =
-            Client::for_change(&self.change, global, Some(KeyClass::Agent), &members::AUTHORIZATION, output)?;
+        let client = Client::for_change(&self.change, global, Some(KeyClass::Agent))?;
         client.confirm(&format!("spend {} {} at {}", self.amount, self.currency, self.to))?;
         let answer = client.post("/authorizations", Some(&body(self)?))?;
         let waits =

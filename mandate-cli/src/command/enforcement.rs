@@ -8,7 +8,6 @@ use super::decision::{Mode, word};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};
@@ -57,7 +56,7 @@ impl Enforcement {
                 ENFORCEMENT.show(&body, output)
             }
             Self::Set { mode, change } => {
-                let client = Client::for_change(change, global, class, &members::ENFORCEMENT, output)?;
+                let client = Client::for_change(change, global, class)?;
                 client.confirm(match mode {
                     Mode::Observe => "observe: from the next decision on nothing is blocked",
                     Mode::Enforce => "enforce: from the next decision on denials block",

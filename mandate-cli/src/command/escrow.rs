@@ -12,7 +12,6 @@ use serde_json::json;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
@@ -147,13 +146,7 @@ impl Escrow {
             Self::Contract(args) => args.run(global, output),
             Self::Show { id, service } => ESCROWS.get(service, id.as_ref(), global, output),
             Self::Create { decision, condition, refund_after, arbiter, change } => {
-                let client = Client::for_change(
-                    change,
-                    global,
-                    Some(KeyClass::Organization),
-                    &members::ESCROW,
-                    output,
-                )?;
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 let decision: DecisionId = to_change(decision.as_ref(), &client)?;
                 let mut body = json!({
                     "decision": decision.to_string(),
@@ -167,13 +160,7 @@ impl Escrow {
                 ESCROWS.change(&client, ESCROWS.path, Some(&body.to_string()), output)
             }
             Self::Transition { id, to, note, change } => {
-                let client = Client::for_change(
-                    change,
-                    global,
-                    Some(KeyClass::Organization),
-                    &members::ESCROW,
-                    output,
-                )?;
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 let id: EscrowId = to_change(id.as_ref(), &client)?;
                 let mut body = json!({"to": to.to_string()});
                 if let (Some(note), Some(body)) = (note, body.as_object_mut()) {

@@ -11,7 +11,6 @@ use super::decision::word;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::named::completed;
 use crate::output::Output;
 use crate::period::Period;
@@ -92,13 +91,7 @@ impl Export {
         match self {
             Self::Create { form, verdict, agent, period, change } => {
                 let [since, until] = period.filters()?;
-                let client = Client::for_change(
-                    change,
-                    global,
-                    Some(KeyClass::Organization),
-                    &members::EXPORT,
-                    output,
-                )?;
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 if let Some(id) = agent {
                     must_be_there(&client, &[("agent", id.to_string())])?;
                 }

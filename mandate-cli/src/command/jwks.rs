@@ -80,6 +80,9 @@ Examples:
 Exit codes:
   0 pinned    19 no key set    23 the keys are not those named or pinned    4 not confirmed";
 
+/// The members of what is shown of a key set.
+pub(super) const MEMBERS: [&str; 3] = ["issuer", "pinned_at", "keys"];
+
 #[derive(Serialize)]
 struct Shown<'a> {
     issuer: Option<&'a str>,
@@ -96,7 +99,6 @@ struct ShownKey {
 }
 
 pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
-    output.must_be_among(&["issuer", "pinned_at", "keys"])?;
     match args {
         Jwks::Show { issuer, jwks } => {
             let place = match (issuer, jwks) {

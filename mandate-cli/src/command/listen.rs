@@ -24,7 +24,7 @@ use crate::http::Address;
 use crate::key_set::Issuer;
 use crate::output::{Output, say, warn};
 use crate::receiver::{Answer, MAX_BODY_BYTES, receive};
-use crate::recording::{self, Received, Recording};
+use crate::recording::{Received, Recording};
 use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 use crate::value::{event_kind, leeway};
@@ -105,6 +105,10 @@ enum RequestContent {
     Failed(Failure),
 }
 
+/// The members of an event as it is shown.
+pub(super) const MEMBERS: [&str; 8] =
+    ["event", "type", "issued_at", "environment", "data", "token", "forwarded", "error"];
+
 /// An event as it is shown.
 #[derive(Debug, Serialize)]
 struct Shown {
@@ -152,7 +156,6 @@ enum Stage {
 
 impl Listen {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&[&recording::MEMBERS[..], &["error"]].concat())?;
         let client = self
             .register
             .then(|| Client::new(&self.service, global, Some(KeyClass::Organization)))

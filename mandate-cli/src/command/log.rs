@@ -17,6 +17,7 @@ use clap::Subcommand;
 use crate::directory;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::members::Printed;
 use crate::output::Output;
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +35,33 @@ pub(crate) enum Log {
 }
 
 impl Log {
+    /// What the command prints as JSON.
+    pub(super) fn printed(&self) -> Printed {
+        let names: &[&str] = match self {
+            Self::Proof(_) => &["log", "index", "size", "proof", "witnesses"],
+            Self::Evidence(_) => &["evidence", "log", "index", "key_index"],
+            Self::Verify(_) => &["proved", "claims", "log", "index", "size", "cosigned", "key", "error"],
+            Self::Checkpoint(_) => &["log", "size", "root", "witnesses", "checkpoint"],
+            Self::Key(key::Key::Create { .. }) => &["key", "file"],
+            Self::Key(_) => &["log", "origin", "fingerprint", "key", "pinned_at"],
+            Self::Monitor(_) => &[
+                "log",
+                "before",
+                "size",
+                "keys",
+                "unknown",
+                "governing",
+                "late",
+                "continues",
+                "unseen",
+                "next",
+            ],
+            Self::Audit(_) => &["finding", "summary"],
+            Self::Witness(_) => return Printed::Nothing,
+        };
+        Printed::Own(names.to_vec())
+    }
+
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Proof(args) => args.run(global, output),

@@ -17,7 +17,6 @@ use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
-use crate::members;
 use crate::mistake;
 use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
@@ -151,13 +150,7 @@ impl Mandate {
             }
             Self::Show { id, service } => MANDATES.get(service, id.as_ref(), global, output),
             Self::Revoke { id, change } => {
-                let client = Client::for_change(
-                    change,
-                    global,
-                    Some(KeyClass::Organization),
-                    &members::MANDATE,
-                    output,
-                )?;
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 let id = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("revoke {id}"))?;
                 MANDATES.change(&client, &format!("/mandates/{id}/revoke"), None, output)
@@ -183,7 +176,7 @@ fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) 
                 .note("sent", "nothing")
                 .next("mandate mandate lint shows every problem at once")
         })?;
-    let client = Client::for_change(change, global, Some(KeyClass::Organization), &members::MANDATE, output)?;
+    let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
     client.confirm(&format!("write a mandate for {}, which replaces the one it has", terms.agent))?;
     MANDATES.change(&client, MANDATES.path, Some(&text), output)
 }

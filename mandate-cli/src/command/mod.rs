@@ -19,6 +19,7 @@ pub(crate) mod manual;
 pub(crate) mod mcp;
 pub(crate) mod open;
 pub(crate) mod plan;
+mod printed;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod replay;
@@ -68,6 +69,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
                 .next("decision list, usage and report have it; mandate export create --as csv exports all decisions"),
         });
     }
+    output.prints(printed::printed(command))?;
     match command {
         Command::Verify(args) => verify::run(args, global, output),
         Command::Inspect(args) => inspect::run(args, output),

@@ -128,7 +128,8 @@ struct Identity {
 }
 
 /// Its members.
-const MEMBERS: [&str; 8] = ["name", "current", "base_url", "issuer", "environment", "class", "agent", "mode"];
+pub(super) const MEMBERS: [&str; 8] =
+    ["name", "current", "base_url", "issuer", "environment", "class", "agent", "mode"];
 
 const IDENTITY: Resource = Resource {
     path: "",
@@ -190,7 +191,6 @@ impl Identity {
 
 impl Login {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&MEMBERS)?;
         let base = self.address()?;
         let key = self.key()?;
         let (lock, mut profiles) = Profiles::for_change()?;
@@ -330,7 +330,6 @@ fn chosen() -> Result<String, Failure> {
 
 impl Logout {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&MEMBERS)?;
         let (lock, mut profiles) = Profiles::for_change()?;
         let asked = self.name.as_deref().or(global.profile.as_deref());
         let Some(name) = profiles.chosen(asked)? else {

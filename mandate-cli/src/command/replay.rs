@@ -35,9 +35,11 @@ pub(crate) struct Replay {
     forward_to: Address,
 }
 
+/// The members of what is printed of an event.
+pub(super) const MEMBERS: [&str; 3] = ["event", "type", "status"];
+
 impl Replay {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&["event", "type", "status"])?;
         let forward = Forward::new(self.forward_to.clone())?;
         let mut lines = Lines::open(&self.file, "the recording")?;
         let (mut exit, mut is_empty) = (Exit::Success, true);

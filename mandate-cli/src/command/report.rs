@@ -56,6 +56,13 @@ pub(crate) struct Report {
     by: Option<By>,
 }
 
+impl Report {
+    /// Whether answers to reviews are counted, rather than what would have been blocked.
+    pub(super) fn is_by_person(&self) -> bool {
+        matches!(self.by, Some(By::Person))
+    }
+}
+
 /// What the rows are split by.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum By {
@@ -168,7 +175,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(odd) = &record.inconsistent {
         odd.warn();
     }
-    if matches!(args.by, Some(By::Person)) {
+    if args.is_by_person() {
         answers.print(output)?;
         return Ok(Exit::Success);
     }

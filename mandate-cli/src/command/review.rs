@@ -12,7 +12,6 @@ use super::decision::DECISIONS;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
@@ -87,7 +86,7 @@ impl Review {
                 list.run(&REVIEWS, pending, global, output)
             }
             Self::Approve { id, change } => {
-                let client = Client::for_change(change, global, class, &members::AUTHORIZATION, output)?;
+                let client = Client::for_change(change, global, class)?;
                 let id: ReviewId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("approve {id}"))?;
                 let body = client.post(&format!("/reviews/{id}/approve"), None)?;
@@ -96,7 +95,7 @@ impl Review {
                 Ok(authorize::exit_of(verdict))
             }
             Self::Deny { id, reason, change } => {
-                let client = Client::for_change(change, global, class, &members::DECISION, output)?;
+                let client = Client::for_change(change, global, class)?;
                 let id: ReviewId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("deny {id}"))?;
                 let body = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }).to_string());

@@ -58,6 +58,9 @@ struct Named {
     mandate: String,
 }
 
+/// The members of what was done.
+pub(super) const MEMBERS: [&str; 3] = ["stopped", "already", "remaining"];
+
 /// What was done.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
@@ -70,7 +73,6 @@ struct Outcome {
 
 impl Stop {
     pub(crate) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&["stopped", "already", "remaining"])?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let asked = self.asked(&client)?;
         for id in asked.iter().flatten() {

@@ -10,7 +10,6 @@ use super::event::EVENTS;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::members;
 use crate::named::{Given, completed, given, to_change};
 use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
@@ -80,7 +79,8 @@ Examples:
     /// Delete a webhook; its pending deliveries are dropped
     #[command(after_help = "\
 Examples:
-  mandate webhook delete whk_01hf7yat000000000000000007")]
+  mandate webhook delete whk_01hf7yat000000000000000007"
+    )]
     Delete {
         /// The webhook's id, `whk_...`; at a terminal also its beginning [default: a choice]
         #[arg(value_parser = given::<WebhookId>, add = completed::<WebhookId>())]
@@ -108,7 +108,7 @@ impl Webhook {
         let class = Some(KeyClass::Organization);
         match self {
             Self::Create { url, events, all_events, change } => {
-                let client = Client::for_change(change, global, class, &members::WEBHOOK, output)?;
+                let client = Client::for_change(change, global, class)?;
                 let events = if *all_events { &EventKind::ALL[..] } else { events };
                 let events: Vec<String> = events.iter().map(ToString::to_string).collect();
                 client.confirm(&format!("send {} to {url}", events.join(", ")))?;
@@ -118,7 +118,6 @@ impl Webhook {
             Self::List(list) => list.run(&WEBHOOKS, Vec::new(), global, output),
             Self::Show { id, service } => WEBHOOKS.get(service, id.as_ref(), global, output),
             Self::Delete { id, service } => {
-                output.must_be_among(&["webhook", "status"])?;
                 let client = Client::new(service, global, class)?;
                 let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("delete {id}"))?;
@@ -126,7 +125,7 @@ impl Webhook {
                 WEBHOOKS.show(&json!({"webhook": id.to_string(), "status": "deleted"}).to_string(), output)
             }
             Self::Ping { id, change } => {
-                let client = Client::for_change(change, global, class, &members::EVENT, output)?;
+                let client = Client::for_change(change, global, class)?;
                 let id: WebhookId = to_change(id.as_ref(), &client)?;
                 client.confirm(&format!("send a ping to {id}"))?;
                 EVENTS.change(&client, &format!("/webhooks/{id}/ping"), None, output)

@@ -129,6 +129,28 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
         (&["mandate", "revoke", mandate_id], "id.nosuch"),
         (&["review", "deny", review], "review.nosuch"),
         (&["api", "post", "/agents", "-f", "name=a"], "request.nosuch"),
+        // Reading commands, too: a member of another kind of object would be shown as null.
+        (&["decision", "list"], "nosuch"),
+        (&["decision", "list"], "webhook"),
+        (&["decision", "tail"], "deliveries"),
+        (&["review", "list"], "terms"),
+        (&["agent", "list"], "agent_key"),
+        (&["mandate", "show", mandate_id], "verdict_token"),
+        (&["escrow", "list"], "revoked_at"),
+        (&["event", "show", "evt_00000000000000000000000001"], "sha256"),
+        (&["webhook", "list"], "type"),
+        (&["usage"], "settlement"),
+        (&["enforcement", "get"], "month"),
+        (&["whoami"], "id"),
+        (&["doctor"], "summary"),
+        (&["version"], "name"),
+        (&["open", "log", "--issuer", nowhere], "id"),
+        (&["drift", "."], "hash"),
+        (&["inspect", TOKEN], "verdict"),
+        (&["audit", "export.ndjson", "--issuer", nowhere], "totals"),
+        (&["simulate", "--mandate", "mandate.json", "--decisions", "export.ndjson"], "finding"),
+        (&["report", "export.ndjson", "--by", "person"], "totals"),
+        (&["log", "checkpoint", "--issuer", nowhere], "evidence"),
     ] {
         let mut command = mandate(args);
         command.env("MANDATE_BASE_URL", "http://127.0.0.1:9/v1");

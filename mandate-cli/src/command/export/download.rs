@@ -23,7 +23,6 @@ use crate::fields;
 use crate::global::Global;
 use crate::http::Response;
 use crate::key_set::{Issuer, in_use};
-use crate::members;
 use crate::output::{Output, warn};
 use crate::service::Service;
 use crate::style::printable;
@@ -82,7 +81,6 @@ impl Download {
             return Err(Failure::new(Exit::Usage, "an export is written to a file: it is verified at its end, and standard output cannot be taken back")
                 .next("name a file with -o, and then read that"));
         }
-        output.must_be_among(&members::EXPORT)?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let record = self.await_record(&client)?;
         let format = fields::text(&record, "format").unwrap_or_default();

@@ -71,7 +71,6 @@ const NOTHING: &str = "no effect";
 
 impl Diff {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&["field", "before", "after", "effect"])?;
         if self.before == "-" && self.after == "-" {
             return Err(Failure::new(Exit::Usage, "both mandates cannot come from standard input"));
         }

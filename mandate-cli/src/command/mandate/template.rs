@@ -28,7 +28,7 @@ pub(crate) struct Template {
     currency: Currency,
     /// Explain each field instead
     #[arg(long)]
-    explain: bool,
+    pub(in crate::command) explain: bool,
 }
 
 const FIELDS: [(&str, &str); 9] = [

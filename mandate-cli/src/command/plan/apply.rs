@@ -83,7 +83,6 @@ struct Done {
 
 impl Apply {
     pub(crate) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        output.must_be_among(&["hash", "done"])?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let is_directory = self.plan.is_dir();
         let plan = if is_directory { self.of_directory(&client)? } else { self.of_file(&client)? };

@@ -14,6 +14,7 @@ use mandate_core::api_key::KeyClass;
 
 pub(crate) use self::apply::Apply;
 pub(crate) use self::drift::Drift;
+pub(super) use self::steps::MEMBERS;
 use self::steps::{Action, Plan as Planned, Step};
 use crate::client::Client;
 use crate::environment;
@@ -67,7 +68,6 @@ impl Plan {
         if self.decisions == Some(Source::Stdin) && self.service.key_file == Some(Source::Stdin) {
             return Err(super::both_from_standard_input("the export", "the key"));
         }
-        output.must_be_among(&steps::MEMBERS)?;
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let plan = planned(&client, &self.directory, self.revoke_missing, self.decisions.as_ref())?;
         if let Some(path) = &self.out {

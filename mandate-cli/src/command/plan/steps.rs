@@ -22,7 +22,8 @@ use crate::mistake;
 const VERSION: u32 = 1;
 
 /// The members of a plan.
-pub(super) const MEMBERS: [&str; 6] = ["version", "hash", "address", "environment", "made_at", "steps"];
+pub(in crate::command) const MEMBERS: [&str; 6] =
+    ["version", "hash", "address", "environment", "made_at", "steps"];
 
 /// What is done for an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

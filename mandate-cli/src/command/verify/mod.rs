@@ -163,12 +163,15 @@ Exit codes:
   26 signature valid, but amount, currency, recipient or nonce not compared
   2 usage    3 file cannot be read or written";
 
+/// The members of the report, or of each line of many.
+pub(super) fn members(args: &Verify) -> &'static [&'static str] {
+    if args.tokens.is_some() { &report::OF_MANY } else { &report::OF_ONE }
+}
+
 pub(crate) fn run(args: &Verify, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(source) = &args.tokens {
-        output.must_be_among(&report::OF_MANY)?;
         return many::run(args, source, global, output);
     }
-    output.must_be_among(&report::OF_ONE)?;
     match one(args, global) {
         Ok(report) => {
             let used_up = report.claimed().filter(|_| report.is_valid());
