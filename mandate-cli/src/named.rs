@@ -169,7 +169,9 @@ pub(crate) fn to_change<T: Named>(given: Option<&Given<T>>, client: &Client) -> 
     let Some(Given::Beginning(text)) = given else { return to_read(given, client) };
     if !prompt::can_ask() {
         let why = format!("`{text}` is not a whole id, which a change needs where there is no terminal");
-        return Err(Failure::new(Exit::Usage, why).note("sent", "nothing"));
+        return Err(Failure::new(Exit::Usage, why)
+            .note("sent", "nothing")
+            .next(format_args!("mandate {} list shows whole ids in a pipe, and with --json", T::LIST.noun)));
     }
     let id: T = only(client, text)?;
     note(format_args!("{text} is {id}"));

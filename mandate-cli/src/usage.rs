@@ -33,9 +33,48 @@ pub(crate) fn words() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
+/// What people type where there is no such command, and what there is: the noun, the words, the tip.
+const TIPS: [(&str, &[&str], &str); 8] = [
+    (
+        "agent",
+        &["delete", "remove", "rm"],
+        "agents are not deleted; mandate stop --agent NAME revokes what lets one spend",
+    ),
+    (
+        "decision",
+        &["approve", "deny"],
+        "mandate review approve and mandate review deny answer what waits for a person",
+    ),
+    ("enforcement", &["enforce", "observe", "on", "off"], "mandate enforcement set enforce, or observe"),
+    (
+        "escrow",
+        &["deliver", "release", "refund", "dispute"],
+        "mandate escrow transition ID delivered, released, refunded or disputed",
+    ),
+    ("export", &["list", "ls"], "exports are not listed; mandate export create prints the id of each"),
+    (
+        "mandate",
+        &["update", "edit", "replace"],
+        "mandate mandate create writes a new one, which replaces it; mandate mandate diff compares them",
+    ),
+    (
+        "review",
+        &["show", "get"],
+        "mandate decision show has the review of its decision; mandate review list has those that wait",
+    ),
+    ("webhook", &["update", "edit"], "a webhook is not changed; mandate webhook create makes another one"),
+];
+
 /// Prints help or version to standard output, and an error to standard error. Lost output is a failure.
 pub(crate) fn end(mut error: Error) -> Exit {
     if error.use_stderr() {
+        if error.kind() == ErrorKind::UnknownArgument {
+            // It would have a misspelt option passed on as an argument.
+            error.remove(ContextKind::Suggested);
+        }
+        if let Some(tip) = tip(&error, &words()) {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
         if let Some(name) = field_without_its_sign(&error, &words()) {
             let tip = format!("to choose fields, join them with an equals sign: '{JSON}={name}'");
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -67,6 +106,16 @@ pub(crate) fn taken_for_an_argument(line: &mut Command, words: &[String]) -> Opt
          tip: an argument goes before '{JSON}'"
     );
     Some(line.error(ErrorKind::UnknownArgument, what))
+}
+
+/// The tip for a command that there is not.
+fn tip(error: &Error, words: &[String]) -> Option<&'static str> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let before = words.iter().position(|word| word == typed)?.checked_sub(1)?;
+    let noun = words.get(before)?;
+    let is_it = |name: &str| noun == name || noun.strip_suffix('s') == Some(name);
+    let found = TIPS.iter().find(|(name, typing, _)| is_it(name) && typing.contains(&typed.as_str()));
+    found.map(|(.., tip)| *tip)
 }
 
 /// Where the words of the command itself end.

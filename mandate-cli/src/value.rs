@@ -72,6 +72,12 @@ pub(crate) fn instant(text: &str) -> Result<Timestamp, Invalid> {
     }
 }
 
+/// An instant, or the start of a day, UTC.
+pub(crate) fn day_or_instant(text: &str) -> Result<Timestamp, String> {
+    let day = Day::parse(text).map(Day::start);
+    day.or_else(|_| instant(text)).map_err(|e| format!("{e}; a day such as 2027-06-30 is accepted, too"))
+}
+
 /// Seconds before this one, in the year 2001, are a number without its unit.
 const FIRST_SECONDS: i64 = 1_000_000_000;
 
@@ -127,6 +133,8 @@ mod tests {
     fn times_are_read_in_both_forms() {
         assert_eq!(instant("1772362800").unwrap(), instant("2026-03-01T12:00:00+01:00").unwrap());
         assert!(instant("-1").is_err() && instant("tomorrow").is_err() && instant("1.5").is_err());
+        assert_eq!(day_or_instant("2027-06-30"), day_or_instant("2027-06-30T00:00:00Z"));
+        assert!(day_or_instant("tomorrow").unwrap_err().contains("2027-06-30"));
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{text, time, whole};
 
+/// What the id of an agent begins with.
+const AGENT_PREFIX: &str = "agt_";
+
 const AGENTS: Resource = Resource {
     path: "/agents",
     class: None,
@@ -39,7 +42,7 @@ Examples:
 Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
     Create {
         /// The agent's name, unique in the organization; its id becomes `agt_<NAME>`
-        #[arg(value_parser = AgentName::parse)]
+        #[arg(value_parser = new_name)]
         name: AgentName,
         #[command(flatten)]
         change: Change,
@@ -65,6 +68,14 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
+}
+
+/// The name of a new agent. An id in its place would become a part of the id.
+fn new_name(text: &str) -> Result<AgentName, String> {
+    if let Some(name) = text.strip_prefix(AGENT_PREFIX) {
+        return Err(format!("its id would be agt_{text}; the name alone is `{name}`"));
+    }
+    AgentName::parse(text).map_err(|e| e.to_string())
 }
 
 impl Agent {

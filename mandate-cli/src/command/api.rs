@@ -60,7 +60,8 @@ fn method(text: &str) -> Result<Method, &'static str> {
 }
 
 fn path(text: &str) -> Result<String, &'static str> {
-    let path = text.strip_prefix("/v1/").or(text.strip_prefix('/')).unwrap_or(text);
+    let path = text.strip_prefix('/').unwrap_or(text);
+    let path = path.strip_prefix("v1/").unwrap_or(path);
     let sound = !path.is_empty() && path.bytes().all(|b| b.is_ascii_graphic() && !b"#\\".contains(&b));
     if sound {
         Ok(format!("/{path}"))
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_behind_the_version() {
-        for text in ["/v1/agents", "/agents", "agents"] {
+        for text in ["/v1/agents", "v1/agents", "/agents", "agents"] {
             assert_eq!(path(text).unwrap(), "/agents");
         }
         assert!(path("").is_err() && path("/a b").is_err() && path("/a#b").is_err());

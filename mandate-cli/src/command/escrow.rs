@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{agent, id, recipient, state, text, time, whole};
-use crate::value::{escrow_state, instant};
+use crate::value::{day_or_instant, escrow_state};
 
 const ESCROWS: Resource = Resource {
     path: "/escrows",
@@ -68,8 +68,8 @@ Examples:
         /// The condition for the release
         #[arg(long, value_name = "TEXT")]
         condition: String,
-        /// When the buyer can be refunded: RFC 3339, or seconds since the epoch
-        #[arg(long, value_name = "TIME", value_parser = instant)]
+        /// When the buyer can be refunded: a day (its start, UTC), RFC 3339, or seconds since the epoch
+        #[arg(long, value_name = "TIME", value_parser = day_or_instant)]
         refund_after: Timestamp,
         /// The arbiter in a dispute
         #[arg(long, value_name = "TEXT")]
@@ -120,7 +120,7 @@ shows its instruction, which is pending, and can only become disputed."
         #[arg(value_parser = given::<EscrowId>, add = completed::<EscrowId>())]
         id: Option<Given<EscrowId>>,
         /// The new state: delivered, released, refunded or disputed
-        #[arg(value_parser = EscrowState::parse, add = ArgValueCandidates::new(next_states))]
+        #[arg(value_parser = next_state, add = ArgValueCandidates::new(next_states))]
         to: EscrowState,
         /// A note, visible to everyone who has the contract's address
         #[arg(long, value_name = "TEXT")]
@@ -131,9 +131,16 @@ shows its instruction, which is pending, and can only become disputed."
     Contract(contract::Contract),
 }
 
+/// The states that an escrow is moved to.
+const NEXT_STATES: [&str; 4] = ["delivered", "released", "refunded", "disputed"];
+
 /// What a shell offers for the state that an escrow is moved to.
 fn next_states() -> Vec<CompletionCandidate> {
-    ["delivered", "released", "refunded", "disputed"].map(CompletionCandidate::new).into()
+    NEXT_STATES.map(CompletionCandidate::new).into()
+}
+
+fn next_state(text: &str) -> Result<EscrowState, String> {
+    EscrowState::parse(text).map_err(|_| format!("must be one of {}", NEXT_STATES.join(", ")))
 }
 
 impl Escrow {

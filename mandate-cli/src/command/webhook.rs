@@ -77,7 +77,9 @@ Examples:
         service: Service,
     },
     /// Delete a webhook; its pending deliveries are dropped
-    #[command(after_help = "\
+    #[command(
+        alias = "rm",
+        after_help = "\
 Examples:
   mandate webhook delete whk_01hf7yat000000000000000007"
     )]

@@ -219,6 +219,39 @@ fn a_field_without_its_equals_sign_gets_a_tip() {
 }
 
 #[test]
+fn what_people_type_first_gets_the_way_to_it() {
+    let said = |args: &[&str]| {
+        let mut command = mandate(args);
+        command.env("MANDATE_BASE_URL", "http://127.0.0.1:9/v1");
+        Ran::from(
+            command.env("MANDATE_ORGANIZATION_KEY", crate::harness::organization_key()).output().unwrap(),
+        )
+    };
+    for (args, tip) in [
+        (&["export", "list"][..], "tip: exports are not listed; mandate export create"),
+        (&["webhooks", "update", "whk"], "tip: a webhook is not changed"),
+        (&["review", "show", "rev"], "mandate decision show has the review"),
+        (&["escrow", "release", "esc"], "mandate escrow transition ID delivered, released"),
+        (&["agent", "delete", "buyer"], "mandate stop --agent NAME"),
+        (&["agent", "create", "agt_buyer"], "its id would be agt_agt_buyer; the name alone is `buyer`"),
+        (&["enforcement", "enforce"], "mandate enforcement set enforce, or observe"),
+        (&["escrow", "transition", "release"], "must be one of delivered, released, refunded, disputed"),
+        (&["escrow", "contract", "esc_01hf7yat000000000000000007"], "mandate escrow show ID --jq .contract"),
+        (&["escrow", "contract", "https://a.example/contracts/0"], "the last part of its page's address"),
+        (&["review", "approve", "rev_01hf7yat0000"], "mandate review list shows whole ids in a pipe"),
+    ] {
+        said(args).code(2).says(tip);
+    }
+    said(&["plan", "nosuch"]).code(3).says("name the folder that holds the mandates");
+    // What is no option is not advised to be an argument.
+    for args in [&["review", "deny", "-r", "no"][..], &["plan", ".", "--apply"]] {
+        let ran = said(args).code(2).says("unexpected argument");
+        assert!(!ran.err.contains("as a value"), "{}", ran.err);
+    }
+    said(&["escrow", "list", "--status", "funded"]).code(2).says("similar argument exists: '--state'");
+}
+
+#[test]
 fn an_answer_that_is_lost_can_be_had_again() {
     let agent = r#"{"id":"agt_buyer","agent_key":"ak_sandbox_given"}"#;
     let mandate = r#"{"id":"mnd_1","agent":"agt_buyer","status":"revoked","expires":"2999-12-31"}"#;

@@ -1,6 +1,7 @@
 //! `mandate escrow contract`: the signed contract of an escrow, which anyone with its address can read.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+use mandate_core::EscrowId;
 use mandate_core::json::Object;
 use mandate_core::jwt::Unverified;
 
@@ -57,10 +58,17 @@ pub(crate) struct Contract {
 }
 
 fn address(text: &str) -> Result<String, &'static str> {
+    if EscrowId::parse(text).is_ok() {
+        return Err(
+            "this is an escrow's id; its contract has an address: mandate escrow show ID --jq .contract",
+        );
+    }
     if text.len() == ADDRESS_DIGITS && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
         Ok(text.to_owned())
     } else {
-        Err("must be 64 hexadecimal digits, in lower case")
+        Err(
+            "must be 64 hexadecimal digits, in lower case: the member `contract` of an escrow, or the last part of its page's address",
+        )
     }
 }
 

@@ -97,6 +97,7 @@ fn read_one(path: &Path) -> Result<Option<Terms>, Refused> {
 fn files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |e: std::io::Error| {
         Failure::new(Exit::Io, format!("the directory {} cannot be read: {e}", directory.display()))
+            .next("name the folder that holds the mandates, a file *.json for each agent")
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(unreadable)? {
