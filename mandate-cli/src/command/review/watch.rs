@@ -3,6 +3,7 @@
 
 mod details;
 mod entry;
+mod fitted;
 mod screen;
 mod terminal;
 mod worker;
