@@ -97,10 +97,28 @@ fn a_mandate_is_shown_in_its_current_state() {
     let mandate = organization.client.post("/mandates", &free).text("/id");
     agent.ask(300);
     let mut terminal = watch(&server, &organization);
-    let shown = terminal.shows(|screen| screen.contains("per month"));
-    assert!(shown.contains("per month  no limit") && shown.contains("status     active"), "{shown}");
+    terminal.shows(|screen| screen.contains("per month  no limit") && screen.contains("status     active"));
     organization.client.post(&format!("/mandates/{mandate}/revoke"), &serde_json::json!({}));
     terminal.shows(|screen| screen.contains("status     revoked"));
+}
+
+#[test]
+fn the_mandate_and_the_month_are_those_that_govern_now() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.buyer("buyer");
+    agent.ask(300);
+    let mut narrower = terms(&agent.id);
+    narrower["limits"] = serde_json::json!({"per_transaction": 350, "per_month": 1000, "currency": "USD"});
+    let mut terminal = watch(&server, &organization);
+    let before = terminal
+        .shows(|screen| screen.contains("1,700 left of 2,000 USD") && screen.contains("limit      500 USD"));
+    assert!(!before.contains("changed"), "{before}");
+    assert_eq!(organization.client.post("/mandates", &narrower).status, 201);
+    terminal.shows(|screen| {
+        let parts = ["700 left of 1,000 USD", "changed    since the request", "limit      350 USD"];
+        parts.iter().all(|part| screen.contains(part)) && screen.contains("status     active")
+    });
 }
 
 #[test]

@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use mandate_core::AgentId;
 use mandate_core::api_key::KeyClass;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::entry::Entry;
-use self::worker::{About, Answer, Order, Report};
+use self::worker::{Answer, Order, Report};
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
@@ -34,11 +35,11 @@ const ASKING: &str = "asking the service ...";
 const NOTHING_DONE: &str = "nothing was done";
 const GONE: &str = "the selected review is gone: it was resolved elsewhere, or has expired";
 
-/// Approve or deny pending reviews on one screen, each beside its mandate
+/// Approve or deny pending reviews on one screen, each beside the mandate of its agent
 ///
-/// Beside a request are its mandate, what is left of the month after it, and what its agent paid lately, to the same
-/// recipient first. Only the arrow keys and a search change the selection. After the selected review is resolved, here or
-/// elsewhere, nothing is selected.
+/// Beside a request are the mandate that governs its agent now, under which an approval decides, what is left of the
+/// month after it, and what its agent paid lately, to the same recipient first. Only the arrow keys and a search change
+/// the selection. After the selected review is resolved, here or elsewhere, nothing is selected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +61,7 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Payment {
     review: String,
-    mandate: Option<String>,
+    agent: AgentId,
     decision: String,
 }
 
@@ -75,7 +76,7 @@ struct Queue {
     chosen: Option<Payment>,
     /// The position of the selected one, or its last position.
     place: usize,
-    /// The mandate of the selected request, once it was read.
+    /// The mandate that governs the agent of the selected request now, once it was read.
     mandate: Option<String>,
     /// The month of its agent, once it was read.
     usage: Option<String>,
@@ -135,13 +136,9 @@ impl Watch {
 }
 
 impl Payment {
-    fn agent(&self) -> String {
-        fields::text(&self.decision, "request.agent").unwrap_or_default()
-    }
-
     fn of(decision: &str) -> Option<Self> {
-        let (review, mandate) = (review_of(decision)?, fields::text(decision, "mandate"));
-        Some(Self { review, mandate, decision: decision.to_owned() })
+        let agent = AgentId::parse(&fields::text(decision, "request.agent")?).ok()?;
+        Some(Self { review: review_of(decision)?, agent, decision: decision.to_owned() })
     }
 }
 
@@ -225,15 +222,15 @@ impl Queue {
                     return Ok(step);
                 }
             }
-            Report::Mandate { id, mandate } => {
-                if self.chosen.as_ref().is_some_and(|chosen| chosen.mandate.as_ref() == Some(&id)) {
+            Report::Governing { agent, mandate } => {
+                if self.chosen.as_ref().is_some_and(|chosen| chosen.agent == agent) {
                     self.mandate = Some(mandate);
                 }
             }
             Report::Mode(mode) => self.mode = mode,
             Report::Agent { agent, usage, paid } => {
-                if self.chosen.as_ref().is_some_and(|chosen| chosen.agent() == agent) {
-                    self.usage = usage;
+                if self.chosen.as_ref().is_some_and(|chosen| chosen.agent == agent) {
+                    self.usage = Some(usage);
                     self.paid = paid.or(self.paid.take());
                 }
             }
@@ -277,11 +274,11 @@ impl Queue {
         if self.chosen.as_ref().is_some_and(|chosen| chosen.review == payment.review) {
             return Step::GoOn;
         }
-        let about = About { mandate: payment.mandate.clone(), agent: payment.agent() };
+        let agent = payment.agent.clone();
         (self.chosen, self.place, self.settling_since) = (Some(payment), at, None);
         (self.mandate, self.usage, self.paid) = (None, None, None);
         self.message.clear();
-        Step::Give(Order::Choose(Some(about)))
+        Step::Give(Order::Choose(Some(agent)))
     }
 
     /// Clears the selection. A person must select again.

@@ -1,6 +1,6 @@
 //! What a person needs to know before an answer: the request, its month, its mandate, and what its agent paid lately.
 
-use mandate_core::{Amount, Timestamp, Total};
+use mandate_core::{Amount, MandateStatus, Timestamp, Total};
 
 use super::worker::LATELY;
 use crate::fields;
@@ -20,7 +20,7 @@ const REQUEST: [Field; 4] = [
     text("agent", "request.agent"),
 ];
 /// The rows about the mandate.
-const MANDATE: [Field; 7] = [
+const MANDATE: [Field; 8] = [
     text("limit", "limits.per_transaction limits.currency"),
     text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
     text("reviewed >", "review_above limits.currency").or(NONE),
@@ -28,7 +28,10 @@ const MANDATE: [Field; 7] = [
     text("expires", "expires"),
     text("principal", "principal"),
     text("status", "status"),
+    text("mandate", "id"),
 ];
+/// What is said of a mandate that is not the one of the request.
+const CHANGED: &str = "since the request; an approval decides under this mandate";
 /// What is shown of a payment.
 const PAYMENT: [Field; 3] = [
     text("", "request.amount request.currency"),
@@ -36,23 +39,25 @@ const PAYMENT: [Field; 3] = [
     text("", "request.category"),
 ];
 
-/// The lines about a request. `usage` is its agent's month, once it was read.
-pub(super) fn request(decision: &str, usage: Option<&str>, now: Timestamp) -> Vec<String> {
+/// The lines about a request. `month` is the mandate that governs its agent now, and the agent's month, once both were read.
+pub(super) fn request(decision: &str, month: Option<(&str, &str)>, now: Timestamp) -> Vec<String> {
     let mut lines = labelled(&REQUEST, decision);
     let mut line = |label: &str, value: Option<String>| {
         lines.extend(value.map(|value| format!("{label:<LABEL_WIDTH$}{value}")));
     };
     line("left", left(decision, now).map(time_left));
-    line("month", usage.and_then(|usage| month_after(decision, usage)));
+    line("month", month.and_then(|(mandate, usage)| month_after(decision, mandate, usage)));
     let asked = seconds("", "iat").value(decision);
     line("asked", asked.and_then(|at| Timestamp::parse(&at).ok()).map(|at| relative(at, now)));
     line("review", text("", "review.id").value(decision));
     lines
 }
 
-/// The lines about a mandate.
-pub(super) fn mandate(mandate: &str) -> Vec<String> {
-    labelled(&MANDATE, mandate)
+/// The lines about the mandate that governs now, the first of which says so if the request was made under another one.
+pub(super) fn mandate(mandate: &str, decision: &str) -> Vec<String> {
+    let is_other = fields::text(mandate, "id") != fields::text(decision, "mandate");
+    let changed = is_other.then(|| format!("{:<LABEL_WIDTH$}{CHANGED}", "changed"));
+    changed.into_iter().chain(labelled(&MANDATE, mandate)).collect()
 }
 
 fn labelled(fields: &[Field], json: &str) -> Vec<String> {
@@ -74,14 +79,22 @@ fn time_left(seconds: i64) -> String {
     }
 }
 
-/// What is left of the month after the payment: "540.50 left of 2,000 USD after this". None without a limit.
-fn month_after(decision: &str, usage: &str) -> Option<String> {
+/// What is left of the month after the payment: "540.50 left of 2,000 USD after this". None without a limit in its
+/// currency, or if the mandate is not active.
+fn month_after(decision: &str, mandate: &str, usage: &str) -> Option<String> {
     let currency = fields::text(decision, "request.currency")?;
-    let row = fields::items(usage, "data")?
-        .into_iter()
-        .find(|row| fields::text(row, "currency").as_ref() == Some(&currency))?;
-    let limit = Amount::parse(&fields::text(row, "per_month")?).ok()?;
-    let spent = Total::parse(&fields::text(row, "spent")?).ok()?;
+    let is = |path: &str, value: &str| fields::text(mandate, path).as_deref() == Some(value);
+    if !is("status", MandateStatus::Active.as_str()) || !is("limits.currency", &currency) {
+        return None;
+    }
+    let limit = Amount::parse(&fields::text(mandate, "limits.per_month")?).ok()?;
+    let rows = fields::items(usage, "data")?;
+    let row = rows.into_iter().find(|row| fields::text(row, "currency").as_ref() == Some(&currency));
+    // In a new month nothing is spent so far.
+    let spent = match row {
+        Some(row) => Total::parse(&fields::text(row, "spent")?).ok()?,
+        None => Total::ZERO,
+    };
     let amount = Amount::parse(&fields::text(decision, "request.amount")?).ok()?;
     let (after, limit_text) = (spent.plus(amount), grouped(&limit.to_string()));
     Some(if after.exceeds(limit) {
@@ -132,13 +145,21 @@ pub(super) fn paid(decision: &str, paid: &[String], now: Timestamp) -> (String, 
 mod tests {
     use super::*;
 
-    const DECISION: &str = r#"{"iat":1000,"request":{"amount":300,"currency":"USD","agent":"agt_a","recipient":"v:a",
+    const DECISION: &str = r#"{"iat":1000,"mandate":"mnd_1","request":{"amount":300,"currency":"USD","agent":"agt_a","recipient":"v:a",
         "category":"c"},"review":{"id":"rev_1","expires_at":"1970-01-01T02:00:00.000Z"}}"#;
 
+    fn governing(currency: &str, limit: &str) -> String {
+        format!(
+            r#"{{"id":"mnd_2","status":"active","limits":{{"per_transaction":500,"currency":"{currency}"{limit}}}}}"#
+        )
+    }
+
     fn month(spent: &str, limit: &str) -> Option<String> {
-        let usage =
-            format!(r#"{{"data":[{{"currency":"EUR"}},{{"currency":"USD","spent":{spent}{limit}}}]}}"#);
-        month_after(DECISION, &usage)
+        // The month's own limit is not looked at.
+        let usage = format!(
+            r#"{{"data":[{{"currency":"EUR"}},{{"currency":"USD","spent":{spent},"per_month":1}}]}}"#
+        );
+        month_after(DECISION, &governing("USD", limit), &usage)
     }
 
     #[test]
@@ -148,9 +169,22 @@ mod tests {
         assert_eq!(month("1700", limit).unwrap(), "0 left of 2,000 USD after this");
         assert_eq!(month("1700.01", limit).unwrap(), "too little is left: 299.99 of 2,000 USD");
         assert_eq!(month("1700", ""), None);
+        let after = |mandate: &str| month_after(DECISION, mandate, r#"{"data":[]}"#);
+        assert_eq!(after(&governing("USD", limit)).unwrap(), "1,700 left of 2,000 USD after this");
+        assert_eq!(after(&governing("EUR", limit)), None);
+        assert_eq!(after(&governing("USD", limit).replace("active", "revoked")), None);
         for (amount, text) in [("0", "0"), ("999", "999"), ("1000", "1,000"), ("1234567.5", "1,234,567.50")] {
             assert_eq!(grouped(amount), text);
         }
+    }
+
+    #[test]
+    fn a_mandate_that_is_not_the_one_of_the_request_says_so() {
+        let other = mandate(&governing("USD", ""), DECISION);
+        assert_eq!(other[0], "changed    since the request; an approval decides under this mandate");
+        assert_eq!(other[1], "limit      500 USD");
+        let same = mandate(&governing("USD", "").replace("mnd_2", "mnd_1"), DECISION);
+        assert_eq!(same[0], "limit      500 USD");
     }
 
     #[test]

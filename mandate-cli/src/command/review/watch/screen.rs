@@ -82,12 +82,13 @@ fn chosen(
 ) {
     let [request, mandate] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details);
-    let lines = details::request(&payment.decision, queue.usage.as_deref(), now);
+    let month = queue.mandate.as_deref().zip(queue.usage.as_deref());
+    let lines = details::request(&payment.decision, month, now);
     panel(frame, request, "Request", &lines);
     let reading = || vec!["reading ...".to_owned()];
-    let lines = match (&payment.mandate, &queue.mandate) {
-        (Some(_), None) => reading(),
-        (_, read) => details::mandate(read.as_deref().unwrap_or_default()),
+    let lines = match &queue.mandate {
+        None => reading(),
+        Some(mandate) => details::mandate(mandate, &payment.decision),
     };
     panel(frame, mandate, "Mandate", &lines);
     let (title, lines) = match &queue.paid {

@@ -4,25 +4,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mandate_core::AgentId;
 use serde_json::value::RawValue;
 
 use super::Payment;
 use crate::client::{Client, Paging, Walk};
 use crate::exit::Failure;
-use crate::fields;
+use crate::{fields, governed};
 
 /// The most reviews that are shown.
 pub(super) const MOST: u32 = 500;
 
 /// How many of an agent's last decisions are looked at.
 pub(super) const LATELY: u32 = 200;
-
-/// What to read about the selected request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct About {
-    pub(super) mandate: Option<String>,
-    pub(super) agent: String,
-}
 
 /// A person's answer to a review.
 pub(super) struct Answer {
@@ -35,8 +29,8 @@ pub(super) struct Answer {
 pub(super) enum Order {
     /// To list the waiting reviews.
     Look,
-    /// Fetch mandate and month of this request, now and with each refresh, until another is selected.
-    Choose(Option<About>),
+    /// Read what governs this agent and its month, now and with each refresh, until another is selected.
+    Choose(Option<AgentId>),
     /// To resolve a review.
     Resolve(Answer),
 }
@@ -45,12 +39,12 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The waiting decisions, oldest first.
     Waiting(Vec<String>),
-    /// The current state of the selected request's mandate.
-    Mandate { id: String, mandate: String },
+    /// The mandate that governs an agent now.
+    Governing { agent: AgentId, mandate: String },
     /// The environment's mode.
     Mode(String),
     /// The month of an agent, and, after a selection, what it paid lately.
-    Agent { agent: String, usage: Option<String>, paid: Option<Vec<String>> },
+    Agent { agent: AgentId, usage: String, paid: Option<Vec<String>> },
     /// The result of an answer.
     Message(String),
     /// The service refused, or did not answer.
@@ -60,8 +54,8 @@ pub(super) enum Report {
 struct Worker {
     client: Client,
     reports: Sender<Report>,
-    /// What is selected.
-    chosen: Option<About>,
+    /// The agent of the selected request.
+    chosen: Option<AgentId>,
 }
 
 /// Starts the thread, which refreshes at once and after each interval. It ends when the sender of orders is
@@ -83,8 +77,8 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // Of several selections in a row the last one counts.
-            while let Order::Choose(about) = &order {
-                self.chosen.clone_from(about);
+            while let Order::Choose(agent) = &order {
+                self.chosen.clone_from(agent);
                 match to_do.try_recv() {
                     Ok(next) => order = next,
                     Err(_) => break,
@@ -126,23 +120,22 @@ impl Worker {
         self.about(false)
     }
 
-    /// Reads the mandate of the selected request, which may have been revoked since, and its agent's month; after a
-    /// selection also what the agent paid lately.
+    /// Reads the mandate that governs the agent of the selected request now, under which an approval decides, and the
+    /// agent's month; after a selection also what the agent paid lately.
     fn about(&self, is_new: bool) -> Result<(), Failure> {
-        let Some(About { mandate, agent }) = &self.chosen else { return Ok(()) };
-        if let Some(id) = mandate {
-            let mandate = self.client.get(&format!("/mandates/{id}"), &[])?;
-            self.report(Report::Mandate { id: id.clone(), mandate });
+        let Some(agent) = &self.chosen else { return Ok(()) };
+        if let Some(governing) = governed::one(&self.client, agent)? {
+            self.report(Report::Governing { agent: agent.clone(), mandate: governing.shown });
         }
-        let usage = self.client.get("/usage", &[("agent", agent.clone())])?;
+        let usage = self.client.get("/usage", &[("agent", agent.to_string())])?;
         let paid = is_new.then(|| self.paid(agent)).transpose()?;
-        self.report(Report::Agent { agent: agent.clone(), usage: Some(usage), paid });
+        self.report(Report::Agent { agent: agent.clone(), usage, paid });
         Ok(())
     }
 
     /// What an agent paid among its last decisions, newest first.
-    fn paid(&self, agent: &str) -> Result<Vec<String>, Failure> {
-        let filters = vec![("agent", agent.to_owned())];
+    fn paid(&self, agent: &AgentId) -> Result<Vec<String>, Failure> {
+        let filters = vec![("agent", agent.to_string())];
         let paging = Paging { limit: LATELY, all: false };
         let mut walk = Walk::new(&self.client, "/decisions", Some("jti"), filters, &paging);
         let mut paid = Vec::new();
