@@ -214,11 +214,13 @@ fn a_search_selects_and_a_filter_hides() {
 fn a_queue_that_is_longer_than_its_place_says_so() {
     let server = TestServer::start();
     let organization = server.demo();
-    let agent = organization.buyer("buyer");
-    (0..6).for_each(|n| assert_eq!(agent.ask(300 + n).text("/verdict"), "review"));
+    let agents = ["buyer", "purchaser"].map(|name| organization.buyer(name));
+    for (agent, first) in agents.iter().zip([300, 308]) {
+        (first..first + 8).for_each(|amount| assert_eq!(agent.ask(amount).text("/verdict"), "review"));
+    }
     let mut terminal = watch(&server, &organization);
-    let screen = terminal.shows(|screen| screen.contains("of 6 fit here"));
-    assert!(screen.contains("6 waiting") && !screen.contains("305 USD"), "{screen}");
-    terminal.press(&DOWN.repeat(5));
-    terminal.shows(|screen| screen.lines().any(|line| line.starts_with("> ") && line.contains("305 USD")));
+    let screen = terminal.shows(|screen| screen.contains("of 16 fit here"));
+    assert!(screen.contains("16 waiting") && !screen.contains("315 USD"), "{screen}");
+    terminal.press(&DOWN.repeat(15));
+    terminal.shows(|screen| screen.lines().any(|line| line.starts_with("> ") && line.contains("315 USD")));
 }

@@ -91,6 +91,8 @@ struct Queue {
     settling_since: Option<Instant>,
     message: String,
     looked: bool,
+    /// How high the parts of the screen were the last time.
+    heights: screen::Heights,
 }
 
 /// What the person is asked.
@@ -160,6 +162,7 @@ impl Queue {
             settling_since: None,
             message: String::new(),
             looked: false,
+            heights: [0; 3],
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn broken(text: &str, width: usize) -> Vec<String> {
 pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
     let is_words = line.get(LABEL_WIDTH..).is_some_and(|value| value.contains(' '));
     if !is_words || width <= LABEL_WIDTH {
-        return broken(line, width);
+        return hanging(line, width);
     }
     let mut lines = vec![String::new()];
     for word in line.split_inclusive(' ') {
@@ -40,7 +40,18 @@ pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
             last.push_str(word);
         }
     }
-    lines.iter().flat_map(|line| broken(line.trim_end(), width)).collect()
+    lines.iter().flat_map(|line| hanging(line.trim_end(), width)).collect()
+}
+
+/// A labelled line of which one word is too long: it goes on below itself.
+fn hanging(line: &str, width: usize) -> Vec<String> {
+    let mut lines = broken(line, width);
+    if lines.len() > 1 && width > LABEL_WIDTH {
+        let rest = lines.drain(1..).collect::<String>();
+        let rest = broken(&rest, width.saturating_sub(LABEL_WIDTH));
+        lines.extend(rest.iter().map(|part| format!("{:LABEL_WIDTH$}{part}", "")));
+    }
+    lines
 }
 
 /// The text in one line of at most `width` columns, with a sign if it is cut.
@@ -79,10 +90,10 @@ mod tests {
     #[test]
     fn a_value_breaks_between_its_words() {
         assert_eq!(wrapped("month      540 of 2,000 USD", 20), ["month      540 of", "           2,000 USD"]);
-        assert_eq!(wrapped("review     rev_0123456789", 20), ["review     rev_01234", "56789"]);
+        assert_eq!(wrapped("review     rev_0123456789", 20), ["review     rev_01234", "           56789"]);
         assert_eq!(
             wrapped("for        abcdefghijkl mn", 20),
-            ["for        abcdefghi", "jkl", "           mn"]
+            ["for        abcdefghi", "           jkl", "           mn"]
         );
     }
 

@@ -1,5 +1,5 @@
-//! The screen: the queue above, the selected request beside its mandate and what its agent paid below, keys and questions in
-//! the last line. What does not fit ends with a sign.
+//! The screen: the queue above, the selected request beside the mandate that governs and what its agent paid below, keys and
+//! questions in the last line. Each part is as high as its content, if there is room. What does not fit ends with a sign.
 
 use mandate_core::Timestamp;
 use ratatui::Frame;
@@ -19,12 +19,10 @@ use crate::table::{Field, agent, recipient, text};
 use crate::when::span;
 use crate::wrap::hanging;
 
-/// The height of the details, with their frame.
-const DETAILS_HEIGHT: u16 = 12;
-/// The height of what the agent paid, with its frame, on a screen that has room for it.
-const PAID_HEIGHT: u16 = 6;
 /// The least height of the queue, with its line above.
 const QUEUE_HEIGHT: u16 = 3;
+/// The height of one line in a frame.
+const FRAMED_HEIGHT: u16 = 3;
 /// The most lines of a question. Of a longer one the end is shown.
 const QUESTION_HEIGHT: usize = 6;
 /// What marks the selected line, and as many spaces before the others.
@@ -41,62 +39,96 @@ const PAYS: &str = " -> ";
 /// The columns of an amount, unless it needs more.
 const AMOUNT_WIDTH: usize = 14;
 
-pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
+/// The heights of the queue, of request and mandate, and of what the agent paid.
+pub(super) type Heights = [u16; 3];
+
+/// What is shown of the selected request: the lines of each panel, and the title of the last one.
+struct About {
+    request: Vec<String>,
+    mandate: Vec<String>,
+    title: String,
+    paid: Vec<String>,
+}
+
+pub(super) fn draw(queue: &mut Queue, frame: &mut Frame<'_>) {
     let now = environment::now();
     if matches!(queue.asking, Asking::Help) {
         let width = inner(frame.area());
         return panel(frame, frame.area(), "Keys", &help(width));
     }
-    let asked = foot(queue, frame.area().width);
-    let foot_height = u16::try_from(asked.height()).unwrap_or(u16::MAX);
-    let taken = DETAILS_HEIGHT.saturating_add(QUEUE_HEIGHT).saturating_add(foot_height).saturating_add(1);
-    let room = frame.area().height.saturating_sub(taken);
-    let [head, list, details, paid, foot] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Min(QUEUE_HEIGHT),
-        Constraint::Length(DETAILS_HEIGHT),
-        Constraint::Length(if room < PAID_HEIGHT / 2 { 0 } else { room.min(PAID_HEIGHT) }),
-        Constraint::Length(foot_height),
-    ])
-    .areas(frame.area());
+    let about = queue.chosen.as_ref().map(|payment| About::of(queue, payment, inner(frame.area()), now));
+    let foot_height = height(foot(queue, frame.area().width).height());
+    let room = frame.area().height.saturating_sub(foot_height).saturating_sub(1);
+    let [list, details, paid] = heights(queue, about.as_ref(), frame.area().width, room);
+    queue.heights = [list, details, paid];
+    let queue = &*queue;
+    let parts = [1, list, details, paid, foot_height].map(Constraint::Length);
+    let [head, list, details, paid, foot_area] = Layout::vertical(parts).areas(frame.area());
     frame.render_widget(title(queue, usize::from(head.width)), head);
     waiting(queue, frame, list, now);
-    match &queue.chosen {
-        None if queue.waiting.is_empty() => {}
-        None => frame.render_widget(
-            Paragraph::new("Nothing is selected: press up or down.").block(Block::bordered()),
-            details,
-        ),
-        Some(payment) => chosen(queue, payment, frame, (details, paid), now),
+    if let Some(about) = about {
+        let [request, mandate] = halves(details);
+        panel(frame, request, "Request", &about.request);
+        panel(frame, mandate, "Mandate", &about.mandate);
+        panel(frame, paid, &about.title, &about.paid);
+    } else if details.height > 0 {
+        frame.render_widget(Paragraph::new(NOT_SELECTED).block(Block::bordered()), details);
     }
-    frame.render_widget(asked, foot);
+    frame.render_widget(foot(queue, frame.area().width), foot_area);
 }
 
-/// What is known about the selected request.
-fn chosen(
-    queue: &Queue,
-    payment: &Payment,
-    frame: &mut Frame<'_>,
-    (details, paid): (Rect, Rect),
-    now: Timestamp,
-) {
-    let [request, mandate] =
-        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details);
-    let month = queue.mandate.as_deref().zip(queue.usage.as_deref());
-    let lines = details::request(&payment.decision, month, now);
-    panel(frame, request, "Request", &lines);
-    let reading = || vec!["reading ...".to_owned()];
-    let lines = match &queue.mandate {
-        None => reading(),
-        Some(mandate) => details::mandate(mandate, &payment.decision),
+/// The heights in a room of so many rows. While something is read they stay as they were: they would change twice.
+fn heights(queue: &Queue, about: Option<&About>, width: u16, room: u16) -> Heights {
+    let list = height(queue.shown().len().max(1)).saturating_add(1);
+    let Some(about) = about else {
+        let details = if queue.waiting.is_empty() { 0 } else { FRAMED_HEIGHT };
+        return shares(room, list, details, 0);
     };
-    panel(frame, mandate, "Mandate", &lines);
-    let (title, lines) = match &queue.paid {
-        Some(payments) => details::paid(&payment.decision, payments, now),
-        None => ("Paid".to_owned(), reading()),
-    };
-    let lines: Vec<String> = lines.iter().map(|line| fit(line, inner(paid))).collect();
-    panel(frame, paid, &title, &lines);
+    let is_read = queue.mandate.is_some() && queue.paid.is_some();
+    let before = queue.heights;
+    if !is_read && before[2] > 0 && before.iter().sum::<u16>() == room {
+        return before;
+    }
+    let [request, mandate] = halves(Rect::new(0, 0, width, room));
+    let framed = |lines: &[String], area: Rect| height(in_width(lines, area).len()).saturating_add(2);
+    let details = framed(&about.request, request).max(framed(&about.mandate, mandate));
+    let paid = if queue.paid.is_some() { height(about.paid.len()).saturating_add(2) } else { room };
+    shares(room, list, details, paid)
+}
+
+/// How so many rows are shared by the queue, the details and what the agent paid, each of which would fill so many. The
+/// details come first, so that they are whole; of the rest the other two get half each, or what the other one leaves.
+fn shares(room: u16, queue: u16, details: u16, paid: u16) -> Heights {
+    let details = details.min(room.saturating_sub(QUEUE_HEIGHT));
+    let rest = room.saturating_sub(details);
+    let list = queue.min(rest.div_ceil(2)).max(rest.saturating_sub(paid)).max(QUEUE_HEIGHT).min(rest);
+    let paid = rest.saturating_sub(list);
+    if paid < FRAMED_HEIGHT { [rest, details, 0] } else { [list, details, paid] }
+}
+
+fn height(lines: usize) -> u16 {
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+/// The places of the request and of the mandate.
+fn halves(details: Rect) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details)
+}
+
+impl About {
+    /// What is known so far, with what was paid in lines of at most `width` columns.
+    fn of(queue: &Queue, payment: &Payment, width: usize, now: Timestamp) -> Self {
+        let reading = || vec!["reading ...".to_owned()];
+        let month = queue.mandate.as_deref().zip(queue.usage.as_deref());
+        let request = details::request(&payment.decision, month, now);
+        let mandate = queue.mandate.as_deref();
+        let mandate = mandate.map_or_else(reading, |mandate| details::mandate(mandate, &payment.decision));
+        let (title, paid) = match &queue.paid {
+            Some(payments) => details::paid(&payment.decision, payments, now),
+            None => ("Paid".to_owned(), reading()),
+        };
+        Self { request, mandate, title, paid: paid.iter().map(|line| fit(line, width)).collect() }
+    }
 }
 
 fn title(queue: &Queue, width: usize) -> Line<'_> {
@@ -168,9 +200,14 @@ fn inner(area: Rect) -> usize {
     usize::from(area.width).saturating_sub(2)
 }
 
+/// The lines as they are wrapped within a frame.
+fn in_width(lines: &[String], area: Rect) -> Vec<String> {
+    lines.iter().flat_map(|line| wrapped(line, inner(area).max(1))).collect()
+}
+
 /// Lines in a frame. If they do not fit, the last one says so.
 fn panel(frame: &mut Frame<'_>, area: Rect, title: &str, lines: &[String]) {
-    let mut lines: Vec<String> = lines.iter().flat_map(|line| wrapped(line, inner(area).max(1))).collect();
+    let mut lines = in_width(lines, area);
     let height = usize::from(area.height).saturating_sub(2);
     if lines.len() > height {
         let hidden = lines.len().saturating_sub(height).saturating_add(1);
@@ -230,6 +267,7 @@ fn named(payment: &Payment) -> String {
     format!("{amount}, {agent} -> {recipient}, {}", printable(&payment.review))
 }
 
+const NOT_SELECTED: &str = "Nothing is selected: press up or down.";
 const GONE_KEYS: &str = "this review is gone: Esc";
 const KEYS: &str = "a approve  d deny  up/down select  / search  ? help  q quit";
 /// The same, while the selection is too recent to be approved.
@@ -271,6 +309,8 @@ mod tests {
     use super::*;
     use ratatui::backend::TestBackend;
 
+    use super::super::worker::Report;
+
     #[test]
     fn help_is_wrapped_or_says_that_it_is_cut() {
         for (width, height) in [(80, 24), (60, 24), (40, 12)] {
@@ -283,6 +323,60 @@ mod tests {
                 assert!(shown.contains(&word), "{word} at {width}:\n{shown}");
             }
             assert_eq!(shown.contains("Any key goes back."), !shown.contains("more lines"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn each_part_gets_the_rows_that_the_others_leave() {
+        // Queue, details and paid, of a room, for what each would fill.
+        for ((room, queue, details, paid), heights) in [
+            // All fit: the queue has what is left.
+            ((48, 4, 12, 8), [28, 12, 8]),
+            // Not all: half each, or what the other one leaves.
+            ((48, 60, 12, 60), [18, 12, 18]),
+            ((48, 60, 12, 8), [28, 12, 8]),
+            ((48, 4, 12, 60), [4, 12, 32]),
+            ((22, 7, 12, 6), [5, 12, 5]),
+            // Too little: the details first, then the queue.
+            ((17, 7, 14, 6), [3, 14, 0]),
+            ((18, 7, 40, 6), [3, 15, 0]),
+            ((2, 7, 12, 6), [2, 0, 0]),
+        ] {
+            assert_eq!(shares(room, queue, details, paid), heights, "{room}, {queue}, {details}, {paid}");
+        }
+    }
+
+    #[test]
+    fn no_row_stays_empty_while_content_is_cut() {
+        const LONG: &str = "a-name-that-is-rather-long-for-it";
+        let decision = |at: usize, state: &str| {
+            format!(
+                r#"{{"jti":"dec_{at}","iat":0,"mandate":"mnd_1","request":{{"amount":3{at},"currency":"USD","agent":"agt_{LONG}",
+                "recipient":"vendor:{LONG}","category":"cloud.compute"}}{state}}}"#
+            )
+        };
+        let waiting = |at| {
+            decision(
+                at,
+                &format!(r#","review":{{"id":"rev_{at:0>26}","expires_at":"2999-01-01T00:00:00Z"}}"#),
+            )
+        };
+        let mandate = r#"{"id":"mnd_2","status":"active","principal":"role:head-of-it","expires":"2999-01-01","categories":["cloud"],
+            "limits":{"per_transaction":500,"currency":"USD","per_month":2000}}"#;
+        for (columns, rows, count) in [(60, 20, 9), (80, 24, 9), (80, 24, 2), (120, 50, 9), (120, 50, 40)] {
+            let mut queue = Queue::new(false, "http://127.0.0.1".to_owned());
+            queue.handle(Report::Waiting((0..count).map(waiting).collect())).unwrap();
+            queue.mandate = Some(mandate.to_owned());
+            queue.usage = Some(r#"{"data":[]}"#.to_owned());
+            queue.paid = Some((0..9).map(|at| decision(at, "")).collect());
+            let mut terminal = ratatui::Terminal::new(TestBackend::new(columns, rows)).unwrap();
+            terminal.draw(|frame| draw(&mut queue, frame)).unwrap();
+            let shown = terminal.backend().to_string();
+            let is_cut = shown.contains("more lines") || shown.contains("fit here");
+            let lines: Vec<&str> = shown.lines().map(|line| line.trim_matches(['"', '│', ' '])).collect();
+            assert!(!is_cut || lines.iter().all(|line| !line.is_empty()), "{columns}x{rows}:\n{shown}");
+            assert_eq!(is_cut, rows < 50 || count > 9, "{columns}x{rows}:\n{shown}");
+            assert!(shown.contains("changed    since the"), "{columns}x{rows}:\n{shown}");
         }
     }
 
