@@ -1,5 +1,7 @@
 //! Tables for people: as wide as the terminal, or plain text in pipes.
 
+mod arranged;
+
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stdout};
 
@@ -19,8 +21,8 @@ pub(crate) const NO_LIMIT: &str = "no limit";
 pub(crate) const NONE: &str = "none";
 /// The narrowest column of running text, unless its content is narrower. Otherwise columns are hidden.
 const MIN_WIDTH: u16 = 8;
-/// The narrowest column of those who pay or are paid: other columns are hidden before names are cut shorter.
-const NAME_WIDTH: u16 = 10;
+/// The narrowest column of those who pay or are paid. What can be spared is hidden before a name is cut at all.
+const NAME_WIDTH: u16 = 5;
 /// The narrowest column of verdicts, which still tells a denial from a payment: `deny_l…`.
 pub(crate) const VERDICT_WIDTH: u16 = 7;
 /// What comes before the name of an agent and of a recipient.
@@ -295,55 +297,6 @@ impl Tabular {
             }
         }
         cells
-    }
-
-    /// How narrow each column may be.
-    fn least(&self) -> Vec<u16> {
-        let columns = self.columns.iter().zip(&self.widths);
-        columns
-            .map(|(column, width)| if column.is_text() { *width.min(&column.least) } else { *width })
-            .collect()
-    }
-
-    /// The width of each column that is shown. What is left goes to the narrowest of the texts that are cut.
-    fn arranged(&self) -> Vec<Option<u16>> {
-        let Some(room) = self.look.width.map(|width| width.saturating_add(GAP)) else {
-            return self.widths.iter().map(|width| Some(*width)).collect();
-        };
-        let shown = self.least().into_iter().zip(&self.shown);
-        let mut widths: Vec<Option<u16>> = shown.map(|(width, shown)| shown.then_some(width)).collect();
-        let used: u16 = widths.iter().flatten().map(|width| width.saturating_add(GAP)).sum();
-        for _ in used..room {
-            let cut = widths
-                .iter_mut()
-                .zip(&self.widths)
-                .filter_map(|(width, whole)| width.as_mut().filter(|width| **width < *whole));
-            let Some(narrowest) = cut.min() else { break };
-            *narrowest = narrowest.saturating_add(1);
-        }
-        widths
-    }
-
-    /// Whether each column is shown where texts are as narrow as they may be. The first to be hidden are those that can be
-    /// spared, then those behind; one is always shown.
-    fn fitting(&self) -> Vec<bool> {
-        let least: Vec<u16> = self.least().iter().map(|width| width.saturating_add(GAP)).collect();
-        let mut order: Vec<usize> = (0..self.columns.len()).collect();
-        order.sort_by_key(|at| (self.columns.get(*at).map(|column| column.spare), *at));
-        let mut left = self.look.width.map_or(u16::MAX, |width| width.saturating_add(GAP));
-        let mut shown = vec![false; self.columns.len()];
-        for (nth, at) in order.into_iter().enumerate() {
-            let fits = left.checked_sub(least.get(at).copied().unwrap_or_default());
-            if fits.is_none() && nth > 0 {
-                // After a column that is hidden, no other is shown that is less needed.
-                break;
-            }
-            left = fits.unwrap_or(0);
-            if let Some(shown) = shown.get_mut(at) {
-                *shown = true;
-            }
-        }
-        shown
     }
 
     /// What a person has to know who sees not all columns.

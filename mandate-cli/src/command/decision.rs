@@ -280,15 +280,35 @@ mod tests {
     use super::*;
     use crate::table::{Look, Tabular};
 
+    /// The page with one decision at this width, and the note beside it.
+    fn page(width: u16, agent: &str, recipient: &str) -> (String, Option<String>) {
+        let row = format!(
+            r#"{{"jti":"dec_01hf7yat000000000000000007","verdict":"deny_velocity","iat":1700000000,"request":
+            {{"amount":1234.56,"currency":"USD","agent":"agt_{agent}","recipient":"vendor:{recipient}","category":"cloud.compute"}}}}"#
+        );
+        let mut table = Tabular::new(DECISIONS.columns, Look::of_width(width));
+        let page = strip_str(&table.page(std::iter::once(row.as_str()))).to_string();
+        assert!(page.lines().all(|line| line.chars().count() <= usize::from(width)), "{page}");
+        (page, table.hidden())
+    }
+
     #[test]
     fn who_pays_whom_is_not_cut_for_what_is_less_needed() {
-        let row = r#"{"jti":"dec_01hf7yat000000000000000007","verdict":"deny_velocity","iat":1700000000,"request":
-            {"amount":1234.56,"currency":"USD","agent":"agt_purchaser","recipient":"vendor:openrouter","category":"cloud.compute"}}"#;
         for width in [60, 80] {
-            let mut table = Tabular::new(DECISIONS.columns, Look::of_width(width));
-            let page = strip_str(&table.page(std::iter::once(row))).to_string();
+            let (page, _) = page(width, "purchaser", "openrouter");
             assert!(page.contains("1234.56 USD  purchaser  openrouter  "), "{page}");
-            assert!(page.lines().all(|line| line.chars().count() <= usize::from(width)), "{page}");
         }
+        // The id is hidden first, then the category, and only then a name is cut; when it was is always shown.
+        let (agent, recipient) = ("data-purchaser", "openrouter-inference");
+        for (width, hidden) in [(110, None), (98, Some("DECISION")), (80, Some("DECISION, CATEGORY"))] {
+            let (page, note) = page(width, agent, recipient);
+            let whole = format!("deny_velocity  1234.56 USD  {agent}  {recipient}  ");
+            assert!(page.contains(&whole) && page.contains("2023-11-14"), "{width}: {page}");
+            let said = hidden.map(|hidden| format!("hidden at {width} columns: {hidden}; --json has all"));
+            assert_eq!(note, said, "{page}");
+        }
+        let (page, note) = page(60, agent, recipient);
+        assert!(page.contains("…") && page.contains("MADE") && page.contains("2023-11-14"), "{page}");
+        assert!(note.unwrap().contains("DECISION, CATEGORY;"), "{page}");
     }
 }

@@ -109,11 +109,11 @@ const MANDATES: Resource = Resource {
     class: None,
     id: Some("id"),
     columns: &[
-        id("MANDATE", "id").spare(1),
+        id("MANDATE", "id").spare(2),
         state("STATUS", "status"),
         agent_of("AGENT", "agent"),
         whole("LIMIT", "limits.per_transaction limits.currency"),
-        whole("MONTH", "limits.per_month"),
+        whole("MONTH", "limits.per_month").spare(1),
         whole("EXPIRES", "expires"),
     ],
     lines: &[

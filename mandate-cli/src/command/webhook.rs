@@ -17,6 +17,9 @@ use crate::service::{Change, Service};
 use crate::table::{id, state, text, whole};
 use crate::value::event_kind;
 
+/// The narrowest column of addresses, which shows the host of most.
+const URL_WIDTH: u16 = 30;
+
 const WEBHOOKS: Resource = Resource {
     path: "/webhooks",
     class: Some(KeyClass::Organization),
@@ -24,8 +27,8 @@ const WEBHOOKS: Resource = Resource {
     columns: &[
         id("WEBHOOK", "webhook"),
         state("STATUS", "status"),
-        text("URL", "url"),
-        text("EVENTS", "events"),
+        text("URL", "url").least(URL_WIDTH),
+        text("EVENTS", "events").spare(1),
     ],
     lines: &[
         whole("webhook", "webhook"),
