@@ -90,6 +90,8 @@ struct Queue {
     /// Since when selection and question are on the screen without an early key. None until they are drawn.
     settling_since: Option<Instant>,
     message: String,
+    /// Why the service was last asked in vain. Empty once it answers again.
+    trouble: String,
     looked: bool,
     /// How high the parts of the screen were the last time.
     heights: screen::Heights,
@@ -161,6 +163,7 @@ impl Queue {
             asking: Asking::Nothing,
             settling_since: None,
             message: String::new(),
+            trouble: String::new(),
             looked: false,
             heights: [0; 3],
         }
@@ -213,9 +216,8 @@ impl Queue {
                 let is_first = !self.looked;
                 (self.place, self.waiting, self.looked) =
                     (self.position().unwrap_or(self.place), waiting, true);
-                if self.message == ASKING {
-                    self.message.clear();
-                }
+                self.trouble.clear();
+                self.answered();
                 if is_first {
                     return Ok(self.choose(0));
                 }
@@ -243,9 +245,19 @@ impl Queue {
             {
                 return Err(failure);
             }
-            Report::Failed(failure) => self.message = format!("failed: {}", failure.message()),
+            Report::Failed(failure) => {
+                self.trouble = format!("failed: {}", failure.message());
+                self.answered();
+            }
         }
         Ok(Step::GoOn)
+    }
+
+    /// The service is asked no more.
+    fn answered(&mut self) {
+        if self.message == ASKING {
+            self.message.clear();
+        }
     }
 
     /// The position of the selected review among those that are shown.
@@ -392,4 +404,22 @@ fn gone() -> Failure {
 
 fn review_of(decision: &str) -> Option<String> {
     fields::text(decision, "review.id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_shown_until_the_service_answers_again() {
+        let mut queue = Queue::new(false, String::new());
+        let lost = || Report::Failed(Failure::new(Exit::Io, "it cannot be reached"));
+        queue.handle(Report::Waiting(Vec::new())).unwrap();
+        ASKING.clone_into(&mut queue.message);
+        queue.handle(lost()).unwrap();
+        assert_eq!((queue.message.as_str(), queue.trouble.as_str()), ("", "failed: it cannot be reached"));
+        queue.handle(Report::Message("denied rev_1".to_owned())).unwrap();
+        queue.handle(Report::Waiting(Vec::new())).unwrap();
+        assert_eq!((queue.message.as_str(), queue.trouble.as_str()), ("denied rev_1", ""));
+    }
 }

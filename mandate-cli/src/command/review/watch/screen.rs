@@ -17,7 +17,7 @@ use crate::environment;
 use crate::style::printable;
 use crate::table::{Field, agent, recipient, text};
 use crate::when::span;
-use crate::wrap::hanging;
+use crate::wrap::{each_line, hanging};
 
 /// The least height of the queue, with its line above.
 const QUEUE_HEIGHT: u16 = 3;
@@ -229,9 +229,11 @@ fn foot(queue: &Queue, width: u16) -> Text<'_> {
         Text::from(lines.into_iter().map(|line| Line::styled(line, style)).collect::<Vec<_>>())
     };
     let plain = |text: &str| {
-        let lines = hanging("", text, u16::try_from(width).ok());
+        let lines = each_line(text, u16::try_from(width).ok());
         Text::from(lines.lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>())
     };
+    let said = [&queue.message, &queue.trouble].into_iter().filter(|text| !text.is_empty());
+    let said = said.map(|text| printable(text)).collect::<Vec<_>>().join("\n");
     match &queue.asking {
         Asking::Text(Entry::Reason(payment), reason) => {
             let keys = if queue.is_gone(payment) { GONE_KEYS } else { "Enter denies, Esc does not" };
@@ -253,7 +255,7 @@ fn foot(queue: &Queue, width: u16) -> Text<'_> {
             };
             question(format!("LIVE: {verb} {}?", named(&answer.payment)), keys)
         }
-        Asking::Nothing | Asking::Help if !queue.message.is_empty() => plain(&printable(&queue.message)),
+        Asking::Nothing | Asking::Help if !said.is_empty() => plain(&said),
         Asking::Nothing | Asking::Help if queue.chosen.is_none() => plain(KEYS_FOR_NOTHING),
         Asking::Nothing | Asking::Help if queue.is_settled() => plain(KEYS),
         Asking::Nothing | Asking::Help => plain(KEYS_BUT_APPROVE),

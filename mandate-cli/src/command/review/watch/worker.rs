@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mandate_core::AgentId;
+use mandate_core::{AgentId, Verdict};
 use serde_json::value::RawValue;
 
 use super::Payment;
@@ -23,6 +23,14 @@ pub(super) struct Answer {
     pub(super) payment: Payment,
     /// The reason of a denial, which can be empty. None: approved.
     pub(super) denied: Option<String>,
+}
+
+impl Answer {
+    /// What is said of an answer that the service did not take, or of which it is not known.
+    fn failed(&self, failure: &Failure) -> String {
+        let verb = if self.denied.is_some() { "denying" } else { "approving" };
+        format!("{verb} {} failed: {}", self.payment.review, failure.message())
+    }
 }
 
 /// What to ask the service.
@@ -105,11 +113,11 @@ impl Worker {
             Order::Look => {}
             Order::Resolve(answer) => {
                 // Only the answer is reported here. A failed refresh shows at the next one.
-                let report = self.resolve(answer).map_or_else(Report::Failed, Report::Message);
+                let message = self.resolve(answer).unwrap_or_else(|failure| answer.failed(&failure));
                 if let Ok(waiting) = self.waiting() {
                     self.report(Report::Waiting(waiting));
                 }
-                self.report(report);
+                self.report(Report::Message(message));
                 return Ok(());
             }
         }
@@ -169,7 +177,9 @@ impl Worker {
             let verdict = fields::text(&fresh, "verdict").unwrap_or_default();
             let reason =
                 fields::text(&fresh, "reason").map(|reason| format!(": {reason}")).unwrap_or_default();
-            return Ok(format!("approved {review}: {verdict}{reason}"));
+            // What governs now can deny what a person has approved.
+            let denied = if verdict == Verdict::Allow.as_str() { "" } else { " but denied" };
+            return Ok(format!("approved{denied} {review}: {verdict}{reason}"));
         };
         let body = (!reason.is_empty()).then(|| serde_json::json!({ "reason": reason }).to_string());
         client.post(&format!("/reviews/{review}/deny"), body.as_deref())?;
