@@ -329,3 +329,22 @@ fn an_operators_command_hides_no_change_of_decisions_that_are_not_counted_yet() 
         "logs: found 1 entries of decisions that are not there; expected at most 0, of closed months\n"
     );
 }
+
+#[test]
+fn a_server_whose_lock_or_database_was_deleted_is_not_ready() {
+    for suffix in ["-server", ""] {
+        let server = TestServer::start();
+        let (ops, organization) = (server.stranger("ops_url"), server.demo().client);
+        assert_eq!(ops.get("/readyz").status, 200);
+        let database = server.ready("database").strip_prefix("sqlite://").unwrap();
+        fs::remove_file(format!("{database}{suffix}")).unwrap();
+        let reply = ops.get("/readyz");
+        assert_eq!(reply.status, 503, "{}", reply.body);
+        assert!(reply.body.contains("was deleted or replaced: nothing is written"), "{}", reply.body);
+        assert!(ops.get("/metrics").body.contains("\nmandate_ready 0\n"));
+        assert_eq!(organization.post("/agents", &json!({"name": "late"})).status, 500);
+        let log = server.logged();
+        assert_eq!(log.matches("was deleted or replaced while it ran").count(), 1, "{log}");
+        assert_eq!(ops.get("/livez").status, 200);
+    }
+}

@@ -44,6 +44,10 @@ const NOT_DECIDING: &str =
 /// The answer when the store no longer writes.
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
+/// The answer when what the store would write is not found by others, or is not this server's alone.
+const STORE_LOST: &str = "the database's file, or the file that locks it for this server, was deleted or replaced: nothing is \
+    written; end all servers on the database, then restart this one\n";
+
 /// The answer when nothing is decided, because decisions would carry a wrong time.
 const CLOCK_BEHIND: &str = "the clock is behind its mark (the latest instant decided by, at most a second more); \
     nothing is decided until it has caught up\n";
@@ -82,13 +86,19 @@ impl Ops {
         self.store.stuck() < Duration::from_secs(DECIDING_SECONDS)
     }
 
+    /// Why the store writes no more, if it does not.
+    fn stopped(&self) -> Option<&'static str> {
+        let why = |is_so: bool, why| is_so.then_some(why);
+        why(self.store.is_lost(), STORE_LOST).or_else(|| why(self.store.has_stopped(), STORE_STOPPED))
+    }
+
     async fn ready(&self) -> Response {
         let unavailable = |why| text(StatusCode::SERVICE_UNAVAILABLE, why);
         if *self.stopping.borrow() {
             return unavailable("stopping\n");
         }
-        if self.store.has_stopped() {
-            return unavailable(STORE_STOPPED);
+        if let Some(why) = self.stopped() {
+            return unavailable(why);
         }
         let moments = Arc::clone(&self.moments);
         let read = self.store.read(move |tx| {
@@ -136,7 +146,7 @@ impl Ops {
             now: Some(now),
             clock_ahead_millis: self.skew.ahead_millis(),
             ready: decides
-                && !self.store.has_stopped()
+                && self.stopped().is_none()
                 && !*self.stopping.borrow()
                 && stored.as_ref().is_some_and(|stored| behind_millis(now, stored.clock_mark).is_none())
                 && signing_ready.iter().all(|(_, ready)| *ready),

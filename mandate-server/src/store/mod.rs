@@ -224,6 +224,16 @@ impl Store {
         }
     }
 
+    /// Whether the file of the database, or the one that locks it for this server, was deleted or replaced. This asks the
+    /// file system.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.is_lost(),
+            Backend::Postgres(_) => false,
+        }
+    }
+
     /// How much of its disk the database uses. This asks the file system or the database, so it may take a while.
     ///
     /// # Errors

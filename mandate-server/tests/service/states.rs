@@ -300,6 +300,7 @@ async fn a_server_whose_lock_was_deleted_stops_when_another_has_written() {
     world.ask(&agent, "1").await;
     let lock = format!("{}-server", world.database.strip_prefix("sqlite://").unwrap());
     std::fs::remove_file(lock).unwrap();
+    assert!(world.store.is_lost() && !world.store.has_stopped(), "nothing is asked of it");
     let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let ask = async |store: &store::Store| {
         store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1")))).await
@@ -316,4 +317,33 @@ async fn a_server_whose_lock_was_deleted_stops_when_another_has_written() {
     second.close();
     assert_eq!(found(&world.database), Vec::<String>::new());
     assert_eq!(world.number("SELECT count(*) FROM decisions"), 4);
+}
+
+/// What is written there would be lost, or beside another server.
+#[tokio::test]
+async fn a_server_whose_lock_or_database_is_not_found_decides_nothing_more() {
+    for (suffix, is_replaced) in [("-server", false), ("-server", true), ("", false), ("", true)] {
+        let world = World::new().await;
+        let agent = world.agent("a").await;
+        world.mandate(&agent, 1_000, "").await;
+        world.ask(&agent, "1").await;
+        assert!(!world.store.is_lost());
+        let name = format!("{}{suffix}", world.database.strip_prefix("sqlite://").unwrap());
+        let aside = format!("{name}-aside");
+        std::fs::rename(&name, &aside).unwrap();
+        if is_replaced {
+            std::fs::copy(&aside, &name).unwrap();
+        }
+        assert!(world.store.is_lost() && !world.store.has_stopped(), "{name}: nothing has been asked");
+        for _ in 0..2 {
+            let call = world.call(&agent);
+            let asked = world.store.decide(Authorization::new(call, Ok(World::request(&agent, "1")))).await;
+            let stopped = asked.unwrap_err().to_string();
+            assert!(stopped.starts_with("the store has stopped") && world.store.has_stopped(), "{stopped}");
+        }
+        std::fs::rename(&aside, &name).unwrap();
+        world.store.close();
+        assert_eq!(found(&world.database), Vec::<String>::new());
+        assert_eq!(world.number("SELECT count(*) FROM decisions"), 1, "{name}");
+    }
 }

@@ -87,13 +87,12 @@ impl Committer {
         })
     }
 
-    /// Another server may have the database: nothing is written any more. Logged once.
+    /// Another server may have the database, or what is written would be lost: nothing is written any more. Logged once.
     pub(super) fn lost(&self) {
         if !self.stopped.swap(true, Ordering::AcqRel) {
             error!(
-                "the file that locks the database for this server was deleted or replaced while it ran, and another process has \
-                 written to the database: the store has stopped, and nothing is written any more; end all other servers on the \
-                 database, then restart this one"
+                "the database's file, or the file that locks it for this server, was deleted or replaced while it ran: the store \
+                 has stopped, and nothing is written any more; end all other servers on the database, then restart this one"
             );
         }
     }

@@ -122,6 +122,10 @@ impl Sqlite {
         self.writer.has_stopped()
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.writer.is_lost()
+    }
+
     pub(super) fn disk_usage(&self) -> io::Result<DiskUsage> {
         let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
         let disk = rustix::fs::statvfs(&self.path)?;

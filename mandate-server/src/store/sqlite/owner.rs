@@ -3,10 +3,11 @@
 //! It is a lock of the operating system on a file beside the database, which the death of the process releases. The
 //! database file itself is not to be opened beside SQLite: to close it again would give up SQLite's own locks.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::ErrorKind;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
@@ -29,6 +30,42 @@ pub struct Owner {
     path: String,
     /// Dropping it gives the lock up.
     lock: File,
+    /// The file that is locked.
+    locked: Known,
+}
+
+/// A file as it was found under its name.
+#[derive(Debug, Clone)]
+struct Known {
+    name: String,
+    /// Its file system, and its number there.
+    identity: (u64, u64),
+}
+
+/// The files that make a database this process's: its lock, and the database itself.
+#[derive(Debug, Clone)]
+pub(super) struct Files(Arc<[Known; 2]>);
+
+impl Known {
+    fn of(name: &str, found: &Metadata) -> Self {
+        Self { name: name.to_owned(), identity: (found.dev(), found.ino()) }
+    }
+
+    /// Whether the name leads to it still. What cannot be looked at is taken to be there.
+    fn is_found(&self) -> bool {
+        match std::fs::metadata(&self.name) {
+            Ok(found) => (found.dev(), found.ino()) == self.identity,
+            Err(e) => e.kind() != ErrorKind::NotFound,
+        }
+    }
+}
+
+impl Files {
+    /// Whether others find the same files. Where the lock was deleted or replaced, they take the database without waiting;
+    /// where the database was, what is written is in a file that no other program finds.
+    pub(super) fn are_found(&self) -> bool {
+        self.0.iter().all(Known::is_found)
+    }
 }
 
 impl Owner {
@@ -45,10 +82,10 @@ impl Owner {
             let mut file = beside::open(&name).map_err(unusable)?;
             match file.try_lock() {
                 Ok(()) => {
-                    let mut owner = Self { path: path.to_owned(), lock: file };
-                    if owner.is_found() {
-                        write(&mut owner.lock, "").map_err(unusable)?;
-                        return Ok(owner);
+                    let locked = Known::of(&name, &file.metadata().map_err(unusable)?);
+                    if locked.is_found() {
+                        write(&mut file, "").map_err(unusable)?;
+                        return Ok(Self { path: path.to_owned(), lock: file, locked });
                     }
                     // Deleted or replaced since it was opened. Others lock the file that has the name now.
                     continue;
@@ -77,15 +114,10 @@ impl Owner {
             .map_err(|e| beside::unusable(&format!("{}{SUFFIX}", self.path), &e))
     }
 
-    /// Whether others still find the file that is locked. Where it was deleted, or another is in its place, they take the
-    /// database without waiting.
-    pub(super) fn is_found(&self) -> bool {
-        let found = std::fs::symlink_metadata(format!("{}{SUFFIX}", self.path));
-        match (found, self.lock.metadata()) {
-            (Ok(found), Ok(locked)) => (found.dev(), found.ino()) == (locked.dev(), locked.ino()),
-            (Err(e), _) => e.kind() != ErrorKind::NotFound,
-            (_, Err(_)) => true,
-        }
+    /// The files to look for, once the database is there.
+    pub(super) fn files(&self) -> Result<Files, Fault> {
+        let found = std::fs::metadata(&self.path).map_err(|e| beside::unusable(&self.path, &e))?;
+        Ok(Files(Arc::new([self.locked.clone(), Known::of(&self.path, &found)])))
     }
 
     /// The path of the database.
@@ -150,7 +182,7 @@ mod tests {
         let second = Owner::take(&path, Duration::ZERO).unwrap();
         drop(first);
         assert_eq!(waiting.join().unwrap().unwrap_err().kind(), "in_use");
-        assert!(second.is_found());
+        assert!(second.locked.is_found());
         drop(second);
         Owner::take(&path, Duration::ZERO).unwrap();
     }

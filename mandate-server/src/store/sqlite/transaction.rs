@@ -3,7 +3,7 @@
 //! What holds here, and where:
 //!
 //! 1. One server owns the file (`owner.rs`), and one thread writes. The order of decisions is the order in which that thread
-//!    takes them. A server whose lock was deleted stops when another process has written.
+//!    takes them. A server whose lock or database was deleted or replaced stops before its next transaction.
 //! 2. [`super::states::States`] is what the open transaction leaves. It is dropped as a whole when a transaction fails,
 //!    and for each agent that a script has touched.
 //! 3. An answer is sent after its COMMIT has returned, and never otherwise.
@@ -118,6 +118,10 @@ impl Thread {
 
     /// Begins a transaction.
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
+        if !self.files.are_found() {
+            self.committer.lost();
+            return Err(stopped());
+        }
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let looked = self.look();
         if looked.is_err() {
@@ -132,10 +136,6 @@ impl Thread {
         let version = version(&self.connection)?;
         if version == self.version {
             return Ok(());
-        }
-        if !self.owner.is_found() {
-            self.committer.lost();
-            return Err(stopped());
         }
         let mut session = SqliteSession::writing(&self.connection, None);
         let tx = &mut Tx::new(&mut session);

@@ -16,7 +16,7 @@ use super::batch::Deciding;
 use super::checkpoint::Checkpointer;
 use super::commit::{Committer, Disk, leave, stopped};
 use super::jobs::{AGENTS_AT_ONCE, Begun, COUNTING_TIME, Job, MAX_BATCH, PendingAuthorization, Reply};
-use super::owner::Owner;
+use super::owner::{Files, Owner};
 use super::signers::Signers;
 use super::states::States;
 use super::transaction::{self, in_savepoint};
@@ -36,6 +36,7 @@ pub(super) struct Writer {
     metrics: Metrics,
     /// Nothing is written any more, until the server is started again.
     stopped: Arc<AtomicBool>,
+    files: Files,
     uncounted: Arc<Uncounted>,
 }
 
@@ -50,6 +51,7 @@ impl Writer {
     ) -> Result<Self, Fault> {
         let path = owner.path();
         let mut connection = connect(path)?;
+        let files = owner.files()?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         let Seen { version, operated, newest, others } = take_over(&connection, uncounted)?;
@@ -69,14 +71,15 @@ impl Writer {
             uncounted: Arc::clone(uncounted),
             unmarked: 0,
             wake,
-            owner,
+            files: files.clone(),
+            _owner: owner,
         };
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
             .spawn(move || thread.serve(work, checkpointer))
             .map_err(|e| Fault::new(format!("cannot start the thread `writer`: {e}")))?;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok(Self { jobs, thread, metrics, stopped, uncounted: Arc::clone(uncounted) })
+        Ok(Self { jobs, thread, metrics, stopped, files, uncounted: Arc::clone(uncounted) })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -141,9 +144,14 @@ impl Writer {
         }
     }
 
-    /// Whether the disk has failed, or the lock is lost, so that nothing is written any more.
+    /// Whether the disk has failed, or the database or its lock is lost, so that nothing is written any more.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Whether the database or its lock is not found any more: then nothing is to be written.
+    pub(super) fn is_lost(&self) -> bool {
+        !self.files.are_found()
     }
 
     fn gone(&self) -> Fault {
@@ -201,8 +209,9 @@ pub(super) struct Thread {
     pub(super) unmarked: usize,
     /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
+    pub(super) files: Files,
     /// The database is this thread's until it ends.
-    pub(super) owner: Owner,
+    _owner: Owner,
 }
 
 impl Thread {
