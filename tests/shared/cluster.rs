@@ -1,12 +1,15 @@
 //! A private cluster of PostgreSQL, from Debian's binaries: a directory, a port on loopback, and a guard that outlives
 //! the test and ends the cluster with it.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+use crate::wait::{DEADLINE, until_async};
 
 /// How PostgreSQL is installed where it is missing.
 const INSTALL: &str = "PostgreSQL is not installed: run tests/run, or `apt-get install postgresql`";
@@ -261,6 +264,23 @@ pub fn query(url: &str, sql: &str) -> String {
     let output = try_query(url, sql);
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Waits until each of so many sessions of a database has begun to wait for a lock so many times.
+pub async fn until_waited(url: &str, times: usize, sessions: usize) {
+    const WAITING: &str = "SELECT l.pid, l.waitstart FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE a.datname = current_database() AND l.waitstart IS NOT NULL";
+    let mut seen: HashMap<String, HashSet<String>> = HashMap::new();
+    let what = format!("{sessions} sessions have waited for a lock {times} times");
+    let waited = async || {
+        let waiting = query(url, WAITING);
+        for (session, since) in waiting.lines().filter_map(|line| line.split_once('|')) {
+            seen.entry(session.to_owned()).or_default().insert(since.to_owned());
+        }
+        let enough = seen.values().filter(|begun| begun.len() >= times).count();
+        (enough >= sessions).then_some(())
+    };
+    until_async(DEADLINE, &what, waited).await;
 }
 
 /// A transaction of its own, which stays open until it is committed.

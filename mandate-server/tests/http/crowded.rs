@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use mandate_tests::cluster::{OpenTransaction, query, run};
+use mandate_tests::cluster::{OpenTransaction, query, run, until_waited};
 use mandate_tests::wait::until_async;
 
 use crate::wire::{Reply, exchange};
@@ -18,8 +18,8 @@ const OTHERS: usize = 16;
 const ROUNDS: usize = 5;
 /// How soon a server that cannot decide is not ready: after 5 seconds, with room for a slow machine.
 const SOON: Duration = Duration::from_secs(12);
-/// How long a table is locked: longer than a batch waits for a lock, several times.
-const HELD: Duration = Duration::from_secs(12);
+/// How often a session waits for a table that is locked, until each wait is given up.
+const WAITS: usize = 3;
 const DECISIONS: &str = "SELECT count(*) FROM decisions";
 
 /// The database of a server: its name, and the URL of another one of the same cluster.
@@ -112,7 +112,7 @@ async fn a_lock_on_a_table_costs_each_request_patience_alone() {
     let holder =
         OpenTransaction::begin(&world.settings.database, "LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE");
     let release = async {
-        tokio::time::sleep(HELD).await;
+        until_waited(&world.settings.database, WAITS, 1).await;
         holder.commit();
     };
     let body = spend(1);
