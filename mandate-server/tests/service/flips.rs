@@ -37,8 +37,8 @@ const TREES: [&str; 11] = [
     "decisions_by_verdict",
     "idempotency",
 ];
-/// What finds a kept answer: no bit is flipped here. One that is not found is decided on again, as a new request. Only a
-/// comparison of all kept answers with this would show it, which takes too long at a start; `check` has it.
+/// What finds a kept answer: no bit is flipped here. One that is not found is decided on again, as a new request. A second
+/// index would show it, at a price that each answer pays; `check` compares all kept answers with this.
 const NOT_COVERED: &str = "sqlite_autoindex_idempotency_1";
 /// Bytes of the header of a page, or more.
 const HEADER: usize = 12;

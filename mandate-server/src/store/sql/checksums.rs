@@ -1,6 +1,6 @@
 //! Checksums of rows, so that a flipped bit is a fault and never a verdict. Two cases are left out: the index that finds kept
-//! answers can hide one, so that its retry is decided again; and the last transaction of the write-ahead log cannot be told
-//! from one that a crash has cut short.
+//! answers can hide one, so that its retry is decided again (docs/operations.md says why); and the last transaction of the
+//! write-ahead log cannot be told from one that a crash has cut short.
 //!
 //! A row's checksum is the CRC-32C of its table's name, its key and its values. On both kinds of database the rows of the
 //! log, reviews, events and kept answers have one. On SQLite, whose pages have none, the rows that decide have one too;
