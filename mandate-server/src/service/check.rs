@@ -16,7 +16,8 @@ use crate::error::Fault;
 use crate::model::master_key::MasterKey;
 use crate::service::public_log::LogSecrets;
 use crate::store::sql::check::{self as rows, IdKind};
-use crate::store::sql::checksums::{self, ChecksummedTable};
+use crate::store::sql::checksums::{self, DamagedRow};
+use crate::store::sql::escrows;
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
@@ -127,8 +128,9 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
         ));
     }
     for guarded in checksums::deciding(tx) {
-        checked(tx, guarded, listener)?;
+        checked(tx, guarded.table, |tx, found| guarded.broken(tx, found), listener)?;
     }
+    checked(tx, "escrows", |tx, found| escrows::broken(tx, found), listener)?;
     for rule in rows::rules(tx) {
         let breaches = rows::breaches(tx, rule, MAX_FINDINGS)?;
         let more = i64::try_from(breaches.len()).is_ok_and(|found| found == MAX_FINDINGS);
@@ -150,18 +152,23 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
 }
 
 /// Reports the rows of a table whose checksum does not hold.
-fn checked(tx: &mut Tx<'_>, guarded: &ChecksummedTable, listener: &mut dyn Listener) -> Result<(), Fault> {
+fn checked(
+    tx: &mut Tx<'_>,
+    table: &'static str,
+    broken: impl FnOnce(&mut Tx<'_>, &mut dyn FnMut(DamagedRow)) -> Result<(), Fault>,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
     let mut count = 0;
-    guarded.broken(tx, &mut |broken| {
+    broken(tx, &mut |broken| {
         count += 1;
         if count <= MAX_FINDINGS {
-            let whole = Finding::whole(guarded.table, CHECKSUM.0, CHECKSUM.1);
+            let whole = Finding::whole(table, CHECKSUM.0, CHECKSUM.1);
             let id = Some(broken.id).filter(|id| !id.is_empty());
             listener.finding(Finding { environment: broken.environment, id, ..whole });
         }
     })?;
     if count > MAX_FINDINGS {
-        listener.finding(Finding::whole(guarded.table, format!("{count} such checksums"), CHECKSUM.1));
+        listener.finding(Finding::whole(table, format!("{count} such checksums"), CHECKSUM.1));
     }
     Ok(())
 }
@@ -180,7 +187,7 @@ pub fn full(tx: &mut Tx<'_>, secrets: Option<&LogSecrets>, listener: &mut dyn Li
     log::walk(tx, &mut counters, listener)?;
     counters.end(tx, listener)?;
     for guarded in checksums::written() {
-        checked(tx, guarded, listener)?;
+        checked(tx, guarded.table, |tx, found| guarded.broken(tx, found), listener)?;
     }
     kept::walk(tx, listener)?;
     public_log::walk(tx, secrets, listener)

@@ -77,7 +77,7 @@ pub struct Transition {
 /// # Errors
 /// There is no such decision, it is not `allow`, it has an escrow, it no longer counts, or `refund_after` is not in the
 /// future. Or the clock is behind the high-water mark: then it is not known whether the token has expired. Or the decision
-/// or its mandate is damaged.
+/// or its mandate is damaged, or an escrow of the agent's is.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     let id = command.decision;
@@ -94,7 +94,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let agent = AgentKey { environment: environment.id, agent: decision.request.agent.clone() };
     sql::agents::lock(tx, &agent)?.ok_or_else(|| Fault::corrupt("database: a decision without its agent"))?;
     let now = command.moments.deciding(tx)?;
-    if let Some(there) = sql::escrows::of_decision(tx, environment.id, id)? {
+    if let Some(there) = sql::escrows::of_decision(tx, &decision)? {
         let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
         return Err(Refusal::invalid(message).into());
     }
@@ -128,6 +128,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         change.enter(EscrowState::Opening, None)?;
     }
     change.ask(Action::Lock, None, &command.settlement)?;
+    change.seal()?;
     Ok(Answer::new(201, &View::of(&change.escrow)?)?)
 }
 
@@ -160,7 +161,7 @@ fn must_still_count(
 /// Moves an escrow on. A state that moves funds is asked for, and entered when the provider has settled.
 ///
 /// # Errors
-/// There is none of that id, the transition is not allowed, or an instruction is pending. Or its decision is damaged.
+/// There is none of that id, the transition is not allowed, or an instruction is pending. Or it is damaged, or its decision is.
 pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
@@ -168,6 +169,7 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let at = command.moments.now(tx)?;
     let mut change = Change { tx, environment, escrow, at, moments: &command.moments };
     change.transition(command.to, command.note.clone(), &command.settlement)?;
+    change.seal()?;
     Ok(Answer::new(200, &View::of(&change.escrow)?)?)
 }
 

@@ -178,14 +178,19 @@ async fn an_escrow_that_its_instructions_contradict_is_found() {
     world.mandate(&agent, 1_000, "").await;
     escrow(&world, &agent, "1").await;
     world.store.close();
-    assert_eq!(found(&world.database), Vec::<String>::new());
+    // On SQLite its checksum shows each change too.
+    let found = || -> Vec<_> {
+        let all = found(&world.database).into_iter();
+        all.filter(|found| found != "escrows: a checksum of other values").collect()
+    };
+    assert_eq!(found(), Vec::<String>::new());
     assert_eq!(world.change("UPDATE instructions SET status = 'refused'"), 1);
-    assert_eq!(found(&world.database), ["escrow_history: state funded"]);
+    assert_eq!(found(), ["escrow_history: state funded"]);
     assert_eq!(world.change("UPDATE instructions SET status = 'settled'"), 1);
     assert_eq!(world.change("UPDATE escrow_history SET state = 'opening'"), 1);
-    assert_eq!(found(&world.database), ["instructions: a settled lock"]);
+    assert_eq!(found(), ["instructions: a settled lock"]);
     assert_eq!(world.change("UPDATE instructions SET action = 'refund'"), 1);
-    let found = found(&world.database);
+    let found = found();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("escrows: made from decision dec_"), "{found:?}");
     assert_eq!(found[1], "instructions: a settled refund");

@@ -275,9 +275,9 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("UPDATE idempotency SET body = x'7b'", &["idempotency: a body that cannot be answered", KEPT]),
     ("UPDATE idempotency SET api_key = 99", &["idempotency: API key 99", KEPT]),
     (
-        "INSERT INTO escrows SELECT environment, zeroblob(16), zeroblob(32), decision, agent, NULL, 'c', 0
+        "INSERT INTO escrows SELECT environment, zeroblob(16), zeroblob(32), decision, agent, NULL, 'c', 0, 0
             FROM decisions WHERE amount = '501'",
-        &["escrows: made from decision ID"],
+        &["escrows: a checksum of other values", "escrows: made from decision ID"],
     ),
     (
         "INSERT INTO exports SELECT environment, zeroblob(16), 'csv', NULL, NULL, NULL, NULL, 'ready', 1, NULL, 0, NULL

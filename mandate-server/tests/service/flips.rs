@@ -24,7 +24,7 @@ use questions::{Question, answer, live};
 /// Databases with a flipped bit each, in a campaign of scale 1.
 const DATABASES: u32 = 240;
 /// What decides, and what it is found by: seven of eight bits are flipped in pages of these.
-const TREES: [&str; 11] = [
+const TREES: [&str; 16] = [
     "usage",
     "agents",
     "mandates",
@@ -36,6 +36,11 @@ const TREES: [&str; 11] = [
     "decisions",
     "decisions_by_verdict",
     "idempotency",
+    "escrows",
+    "sqlite_autoindex_escrows_3",
+    "escrows_by_agent",
+    "escrow_history",
+    "instructions",
 ];
 /// What finds a kept answer: no bit is flipped here. One that is not found is decided on again, as a new request. A second
 /// index would show it, at a price that each answer pays; `check` compares all kept answers with this.

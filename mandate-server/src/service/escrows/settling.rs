@@ -78,6 +78,11 @@ impl Change<'_, '_> {
         self.conclude(reply)
     }
 
+    /// Writes the checksum of what the escrow has become: the end of each change.
+    pub(super) fn seal(&mut self) -> Result<(), Fault> {
+        sql::escrows::seal(self.tx, self.environment, self.escrow.id)
+    }
+
     /// Does what the provider's word on the pending instruction means for the escrow: its state, its history, its event.
     /// This is decided here and nowhere else.
     fn conclude(&mut self, reply: &Reply) -> Result<(), Fault> {
@@ -260,6 +265,8 @@ pub fn settle(
         return Ok(false);
     }
     let at = moments.now(tx)?;
-    Change { tx, environment, escrow, at, moments }.conclude(reply)?;
+    let mut change = Change { tx, environment, escrow, at, moments };
+    change.conclude(reply)?;
+    change.seal()?;
     Ok(true)
 }

@@ -9,13 +9,13 @@
 //! What decides is verified where it is read to be decided on ([`Tx::verifies`]). A transaction that only reads shows what
 //! is there, and `check` finds all that is damaged.
 //!
-//! Escrows and instructions have no checksum. What they move, and for whom, is their decision's, which is verified when an
-//! escrow is opened or moved on, and before an instruction is sent.
+//! An escrow has one checksum for its row, its states and its newest instruction together, so that none of them can be hidden
+//! ([`super::escrows`]). It is verified, and that of its decision, when the escrow is moved on and before an instruction is sent.
 
 use std::sync::LazyLock;
 
 use mandate_core::people::CredentialId;
-use mandate_core::{DecisionId, EventId, MandateId, PersonId, ReviewId};
+use mandate_core::{DecisionId, EscrowId, EventId, MandateId, PersonId, ReviewId};
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
@@ -65,6 +65,9 @@ pub(in crate::store) static API_KEYS: LazyLock<ChecksummedTable> = LazyLock::new
 /// The high-water mark of decisions.
 pub(in crate::store) static CLOCK: LazyLock<ChecksummedTable> =
     LazyLock::new(|| ChecksummedTable::new("clock", 1, "one mark held"));
+/// Escrows, by their keys: what else is covered is in three tables.
+pub(in crate::store) static ESCROWS: LazyLock<ChecksummedTable> =
+    LazyLock::new(|| ChecksummedTable::new("escrows", 2, "environment escrow"));
 /// Where the uncounted decisions begin.
 pub(in crate::store) static UNCOUNTED: LazyLock<ChecksummedTable> =
     LazyLock::new(|| ChecksummedTable::new("uncounted", 1, "one since"));
@@ -278,6 +281,7 @@ impl ChecksummedTable {
             (Ok(id), "decisions") => DecisionId::from_bytes(id).to_string(),
             (Ok(id), "reviews") => ReviewId::from_bytes(id).to_string(),
             (Ok(id), "events") => EventId::from_bytes(id).to_string(),
+            (Ok(id), "escrows") => EscrowId::from_bytes(id).to_string(),
             (Ok(id), "people") => PersonId::from_bytes(id).to_string(),
             _ => "bytes that are no id".to_owned(),
         }

@@ -5,12 +5,18 @@ use mandate_core::{
     Verdict,
 };
 
+use super::checksums::{DamagedRow, ESCROWS};
 use super::decisions;
 use super::instructions::{self, Instruction};
 use super::keys::kind;
 use crate::error::Fault;
-use crate::model::records::{Direction, Slice};
-use crate::store::tx::{Row, Tx, Value};
+use crate::model::records::{DecisionRecord, Direction, Slice};
+use crate::store::tx::{Backend, Row, Tx, Value};
+
+/// By how much an escrow's id may be older than its decision, in seconds: a clock may be a little behind its mark.
+const SKEW_SECONDS: i64 = 60;
+/// How many escrows are checked at a time.
+const PAGE: i64 = 1_024;
 
 const INSERT: &str = "/* escrows.insert */
     INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition, refund_after)
@@ -20,6 +26,14 @@ const APPEND: &str = "/* escrows.append */
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const FIND_OF_DECISION: &str = "/* escrows.find_of_decision */
     SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
+const SINCE: &str = "/* escrows.since */
+    SELECT escrow FROM escrows WHERE environment = $1 AND agent = $2 AND escrow >= $3";
+const CHECKSUM: &str = "/* escrows.checksum */
+    SELECT checksum FROM escrows WHERE environment = $1 AND escrow = $2";
+const SEAL: &str = "/* escrows.seal */
+    UPDATE escrows SET checksum = $1 WHERE environment = $2 AND escrow = $3";
+const ALL: &str = "/* escrows.all */ SELECT environment, escrow FROM escrows
+    WHERE (environment, escrow) > ($1, $2) ORDER BY environment, escrow LIMIT $3";
 const HOLD: &str = "/* escrows.hold */
     SELECT 1 FROM escrows WHERE environment = $1 AND escrow = $2 FOR NO KEY UPDATE";
 const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
@@ -138,19 +152,41 @@ pub struct Entry {
     pub note: Option<String>,
 }
 
+impl Escrow {
+    /// Its row. Its amount, currency and seller are its decision's.
+    fn row(&self, environment: i64) -> [Value; 8] {
+        [
+            environment.into(),
+            self.id.to_bytes().into(),
+            self.contract.into(),
+            self.decision.to_bytes().into(),
+            self.buyer.as_str().into(),
+            self.arbiter.clone().into(),
+            self.condition.clone().into(),
+            self.refund_after.millis().into(),
+        ]
+    }
+
+    /// The checksum of its row, its states and its newest instruction.
+    fn checksum(&self, environment: i64) -> Value {
+        let mut values = self.row(environment).to_vec();
+        for Entry { state, disputed, at, note } in &self.history {
+            let disputed = i64::from(*disputed).into();
+            values.extend([state.as_str().into(), disputed, at.millis().into(), note.clone().into()]);
+        }
+        if let Some(newest) = &self.instruction {
+            let Instruction { number, action, attempt, at, note, status, reason } = newest;
+            values.extend([*number, *attempt, at.millis()].map(Value::from));
+            values.extend([action.as_str().into(), note.clone().into()]);
+            values.extend([status.as_str().into(), reason.clone().into()]);
+        }
+        ESCROWS.checksum(&values)
+    }
+}
+
 /// Writes an escrow, without its history and instructions. False if its decision has an escrow already.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, escrow: &Escrow) -> Result<bool, Fault> {
-    let row: [Value; 8] = [
-        environment.into(),
-        escrow.id.to_bytes().into(),
-        escrow.contract.into(),
-        escrow.decision.to_bytes().into(),
-        escrow.buyer.as_str().into(),
-        escrow.arbiter.clone().into(),
-        escrow.condition.clone().into(),
-        escrow.refund_after.millis().into(),
-    ];
-    Ok(tx.execute(INSERT, &row)? == 1)
+    Ok(tx.execute(INSERT, &escrow.row(environment))? == 1)
 }
 
 /// Writes the next state of an escrow that has been in `number` states.
@@ -174,13 +210,25 @@ pub fn append(
 }
 
 /// The escrow that was made from a decision.
-pub fn of_decision(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    decision: DecisionId,
-) -> Result<Option<EscrowId>, Fault> {
-    let row = tx.row(FIND_OF_DECISION, &[environment.into(), decision.to_bytes().into()])?;
-    row.map(|mut row| Ok(EscrowId::from_bytes(row.bytes()?))).transpose()
+///
+/// # Errors
+/// On SQLite, one of the agent's escrows since the decision is damaged, or is the decision's and was not found by it.
+pub fn of_decision(tx: &mut Tx<'_>, decision: &DecisionRecord) -> Result<Option<EscrowId>, Fault> {
+    let environment = decision.environment;
+    if let Some(mut row) = tx.row(FIND_OF_DECISION, &[environment.into(), decision.id.to_bytes().into()])? {
+        return Ok(Some(EscrowId::from_bytes(row.bytes()?)));
+    }
+    if tx.backend() == Backend::Sqlite {
+        let since = EscrowId::new(decision.decided_at.plus_seconds(-SKEW_SECONDS), 0).to_bytes();
+        let agent = decision.request.agent.as_str();
+        for mut row in tx.query(SINCE, &[environment.into(), agent.into(), since.into()])? {
+            let id = EscrowId::from_bytes(row.bytes()?);
+            if whole(tx, environment, id)?.is_none_or(|escrow| escrow.decision == decision.id) {
+                return Err(damaged(environment, id, "it is not found"));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// One escrow.
@@ -188,12 +236,63 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Es
     Ok(from_rows(tx.query(FIND, &[environment.into(), id.to_bytes().into()])?)?.pop())
 }
 
+/// One escrow, whose checksum must hold on SQLite.
+fn whole(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
+    let Some(escrow) = find(tx, environment, id)? else { return Ok(None) };
+    if tx.backend() == Backend::Sqlite {
+        let checksum = tx.one_row(CHECKSUM, &[environment.into(), id.to_bytes().into()])?;
+        if checksum.rest() != [escrow.checksum(environment)] {
+            return Err(damaged(environment, id, "its checksum is not that of its values"));
+        }
+    }
+    Ok(Some(escrow))
+}
+
+/// Writes the checksum of an escrow that was changed in this transaction, on SQLite.
+pub fn seal(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<(), Fault> {
+    if tx.backend() != Backend::Sqlite {
+        return Ok(());
+    }
+    let escrow = find(tx, environment, id)?.ok_or_else(|| damaged(environment, id, "it is not there"))?;
+    tx.execute_one(SEAL, &[escrow.checksum(environment), environment.into(), id.to_bytes().into()])
+}
+
+fn damaged(environment: i64, id: EscrowId, what: &str) -> Fault {
+    ESCROWS.damaged(&[environment.into(), id.to_bytes().into()], what)
+}
+
+/// Calls `found` for each escrow that is damaged, on SQLite.
+pub fn broken(tx: &mut Tx<'_>, found: &mut dyn FnMut(DamagedRow)) -> Result<(), Fault> {
+    if tx.backend() != Backend::Sqlite {
+        return Ok(());
+    }
+    let mut last: (i64, Vec<u8>) = (i64::MIN, Vec::new());
+    loop {
+        let rows = tx.query(ALL, &[last.0.into(), last.1.into(), PAGE.into()])?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        last = (0, Vec::new());
+        for mut row in rows {
+            let (environment, id) = (row.integer()?, EscrowId::from_bytes(row.bytes()?));
+            last = (environment, id.to_bytes().to_vec());
+            match whole(tx, environment, id) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(Fault::Corrupt(_)) => {
+                    found(DamagedRow { environment: Some(environment), id: id.to_string() });
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
+
 /// One escrow, whose funds are to be moved.
 ///
 /// # Errors
-/// The checksum of its decision does not hold, or the decision does not allow the buyer a payment.
+/// Its checksum or that of its decision does not hold, or the decision does not allow the buyer a payment.
 pub fn find_sound(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
-    let Some(escrow) = find(tx, environment, id)? else { return Ok(None) };
+    let Some(escrow) = whole(tx, environment, id)? else { return Ok(None) };
     let decision = decisions::find_sound(tx, environment, escrow.decision)?.map(|whole| whole.decision);
     if decision.is_some_and(|of| of.verdict == Verdict::Allow && of.request.agent == escrow.buyer) {
         return Ok(Some(escrow));

@@ -317,7 +317,7 @@ mod tests {
     /// A table that only SQLite has, and that it fills itself: the decisions of each agent.
     const NOT_MOVED: [&str; 2] = ["agent_decisions", "uncounted"];
     /// Columns that only SQLite has: its rows that decide have checksums.
-    const NOT_MOVED_OF: [(&str, &str); 8] = [
+    const NOT_MOVED_OF: [(&str, &str); 9] = [
         ("clock", "checksum"),
         ("api_keys", "checksum"),
         ("environments", "checksum"),
@@ -326,6 +326,7 @@ mod tests {
         ("agents", "checksum"),
         ("mandates", "checksum"),
         ("usage", "checksum"),
+        ("escrows", "checksum"),
     ];
     const COLUMNS: &str = "SELECT name, type FROM pragma_table_info($1) ORDER BY name";
 

@@ -30,6 +30,7 @@ const ALONE: &[(&str, &[&str])] = &[
             "column api_keys.checksum number",
             "column clock.checksum number",
             "column environments.checksum number",
+            "column escrows.checksum number",
             "column mandates.checksum number",
             "column uncounted.checksum number",
             "column usage.checksum number",

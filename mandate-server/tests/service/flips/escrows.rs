@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mandate_core::EscrowState;
+use mandate_core::{DecisionId, EscrowState};
 use mandate_server::model::call::{Call, Scripted};
 use mandate_server::service::escrows::{self, Reply, Transition};
 use mandate_server::store::Store;
@@ -11,14 +11,17 @@ use serde_json::Value;
 
 use super::questions::{Question, What, answer};
 use super::{bases, changed};
+use super::pages;
 use crate::apart;
+use crate::check::found;
 use crate::escrows::{create, escrow, go};
 use crate::world::{World, json};
 
 /// What is said of an escrow that is refused.
 const REFUSED: &str = "refused";
 
-/// An allow, one whose mandate was revoked before another one came, a denial, and an escrow whose funds are to be released.
+/// An allow, one whose mandate was revoked before another one came, a denial, and escrows: one whose funds are to be released,
+/// one whose funds were, and an allow that has one.
 pub(super) async fn escrowed(world: &World, asked: &mut Vec<Question>) {
     let ask = async |name: &str, amount: &str| {
         let agent = world.agent(name).await;
@@ -38,6 +41,17 @@ pub(super) async fn escrowed(world: &World, asked: &mut Vec<Question>) {
     let delivered = escrow(world, &agent, "40").await;
     assert_eq!(go(world, &delivered, EscrowState::Delivered, None).await.status, 200);
     asked.push(Question::new(world, &agent, What::Release(delivered), "released 40 USD vendor:v"));
+    let agent = world.agent("released").await;
+    world.mandate(&agent, 1_000, "").await;
+    let released = escrow(world, &agent, "40").await;
+    for state in [EscrowState::Delivered, EscrowState::Released] {
+        assert_eq!(go(world, &released, state, None).await.status, 200);
+    }
+    asked.push(Question::new(world, &agent, What::Release(released), REFUSED));
+    let agent = world.agent("escrowed").await;
+    world.mandate(&agent, 1_000, "").await;
+    let there = escrow(world, &agent, "40").await;
+    asked.push(Question::new(world, &agent, What::Escrow(there["decision"].clone()), REFUSED));
 }
 
 /// Opens an escrow. Gives the state that it is in and what it moves, or why there is no answer.
@@ -100,13 +114,21 @@ const MOVES: &[(&str, &str)] = &[
     ("UPDATE decisions SET amount = '9000' WHERE agent = 'agt_delivered'", "agt_delivered"),
     ("UPDATE escrows SET agent = 'agt_allowed' WHERE agent = 'agt_delivered'", "agt_delivered"),
     (
-        "UPDATE escrows SET decision = (SELECT MAX(decision) FROM decisions WHERE agent = 'agt_denied')",
+        "UPDATE escrows SET decision = (SELECT MAX(decision) FROM decisions WHERE agent = 'agt_denied')
+            WHERE agent = 'agt_delivered'",
         "agt_delivered",
     ),
+    ("UPDATE escrows SET decision = zeroblob(16) WHERE agent = 'agt_escrowed'", "agt_escrowed"),
+    ("UPDATE escrows SET refund_after = 0 WHERE agent = 'agt_delivered'", "agt_delivered"),
+    ("UPDATE escrow_history SET disputed = 1 WHERE state = 'delivered'", "agt_delivered"),
+    ("UPDATE escrow_history SET number = 9 WHERE state = 'delivered'", "agt_released"),
+    ("DELETE FROM escrow_history WHERE state = 'released'", "agt_released"),
+    ("UPDATE instructions SET attempt = 5", "agt_delivered"),
+    ("DELETE FROM instructions WHERE action = 'release'", "agt_released"),
 ];
 
 #[tokio::test]
-async fn an_escrow_of_a_damaged_decision_or_mandate_is_a_fault() {
+async fn an_escrow_that_is_damaged_or_whose_decision_or_mandate_is_is_a_fault() {
     let folder = tempfile::tempdir().unwrap();
     let (world, questions, [orderly, _]) = bases(&folder).await;
     let is_of = |question: &&Question, agent: &str| {
@@ -121,5 +143,40 @@ async fn an_escrow_of_a_damaged_decision_or_mandate_is_a_fault() {
         let fault = answer(&world, &store, question).await.unwrap_err();
         store.close();
         assert!(fault.starts_with("database: "), "{statement}: {fault}");
+        if ["escrow", "instructions"].iter().any(|table| statement.contains(table)) {
+            let finding = "escrows: a checksum of other values".to_owned();
+            assert!(found(&database).contains(&finding), "{statement}");
+        }
     }
+}
+
+/// It would be opened a second time, and its funds moved twice.
+#[tokio::test]
+async fn an_escrow_that_the_index_by_decision_hides_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, questions, [orderly, _]) = bases(&folder).await;
+    let (decision, question) = questions
+        .iter()
+        .find_map(|question| match &question.what {
+            What::Escrow(decision) if question.caller.agent.as_ref()?.as_str() == "agt_escrowed" => {
+                Some((DecisionId::parse(decision.as_str()?).unwrap().to_bytes(), question))
+            }
+            _ => None,
+        })
+        .unwrap();
+    let mut bytes = std::fs::read(&orderly).unwrap();
+    let mut hidden = 0;
+    for page in pages(&orderly, &bytes, "sqlite_autoindex_escrows_3") {
+        let page = &mut bytes[page * 4096..(page + 1) * 4096];
+        if let Some(at) = page.windows(decision.len()).position(|found| found == decision) {
+            page[at + decision.len() - 1] ^= 1;
+            hidden += 1;
+        }
+    }
+    assert_eq!(hidden, 1);
+    std::fs::write(&orderly, bytes).unwrap();
+    let store = apart::open(&format!("sqlite://{}", orderly.display()), Arc::clone(&world.engine) as _).unwrap();
+    let fault = answer(&world, &store, question).await.unwrap_err();
+    store.close();
+    assert!(fault.starts_with("database: escrows esc_") && fault.contains("it is not found"), "{fault}");
 }

@@ -300,7 +300,7 @@ CREATE TABLE attempts (
 ) STRICT, WITHOUT ROWID;
 
 -- An escrow is made from an allow decision, once; amount, currency and seller are the decision's. The seller reads it by
--- `contract`.
+-- `contract`. `checksum` is also that of its states and of its newest instruction.
 CREATE TABLE escrows (
     environment  INTEGER NOT NULL,
     escrow       BLOB    NOT NULL CHECK (length(escrow) = 16),
@@ -310,6 +310,7 @@ CREATE TABLE escrows (
     arbiter      TEXT,
     condition    TEXT    NOT NULL,
     refund_after INTEGER NOT NULL,
+    checksum     INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (environment, escrow),
     UNIQUE (environment, decision),
     FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
