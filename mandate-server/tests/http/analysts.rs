@@ -16,7 +16,7 @@ const COLUMNS: &str = "SELECT c.relname || '.' || a.attname || ' '
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
     WHERE c.relnamespace = 'analysis'::regnamespace AND c.relkind = 'v'";
 /// What the analyst of `acme` sees.
-const SEEN: [(&str, &str); 9] = [
+const SEEN: [(&str, &str); 10] = [
     (
         "SELECT agent, sequence, verdict, amount, currency, recipient, (decided_at AT TIME ZONE 'UTC')::date
         FROM analysis.decisions ORDER BY sequence",
@@ -36,6 +36,10 @@ agt_a|5|review|301|USD|vendor:acme|2026-06-15",
         FROM analysis.reviews v JOIN analysis.decisions d USING (decision)
         LEFT JOIN analysis.decisions f ON f.decision = v.approved_as ORDER BY d.amount",
         "300|approved|role:finance|300|f\n301|expired|role:finance||t",
+    ),
+    (
+        "SELECT status, resolved_by_kind, resolved_by_id ~ '^key_[0-9a-f]+$' FROM analysis.reviews ORDER BY status",
+        "approved|key|t\nexpired||",
     ),
     (
         "SELECT agent, per_transaction, per_month, review_above, escrow_above, currency, categories, expires, revoked_at

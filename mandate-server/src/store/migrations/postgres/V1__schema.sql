@@ -754,7 +754,8 @@ CREATE VIEW analysis.reviews WITH (security_barrier) AS
     SELECT encode(v.review, 'hex')::UUID AS review, encode(v.decision, 'hex')::UUID AS decision, s.status, v.waits_for,
         to_timestamp(v.expires_at / 1000.0) AS expires_at,
         to_timestamp(coalesce(v.resolved_at, CASE s.status WHEN 'expired' THEN v.expires_at END) / 1000.0) AS resolved_at,
-        v.resolved_after, encode(v.fresh, 'hex')::UUID AS approved_as, v.reason
+        v.resolved_after, encode(v.fresh, 'hex')::UUID AS approved_as, v.reason,
+        v.resolved_by::JSON ->> 'kind' AS resolved_by_kind, v.resolved_by::JSON ->> 'id' AS resolved_by_id
     FROM analysis.readers r JOIN reviews v ON v.environment = r.environment
     CROSS JOIN LATERAL (SELECT CASE WHEN v.status = 'pending' AND to_timestamp(v.expires_at / 1000.0) <= clock_timestamp()
         THEN 'expired' ELSE v.status END) AS s (status)
