@@ -23,6 +23,9 @@ const APART_MILLIS: i64 = 2_000;
 /// In an export of clocks that step this agent has no mandate before its fifth request.
 const LATE: usize = 3;
 
+/// Who answers every review.
+const BY_KEY: &str = r#""resolved_by":{"kind":"key","id":"key_abababababab","name":"approvals"}"#;
+
 struct State {
     plan: Plan,
     /// None: only the mandates are wanted, and nothing is signed.
@@ -228,7 +231,7 @@ impl State {
             let row = &mut self.waiting[place];
             let review = row.pending.take().unwrap();
             row.review = format!(
-                r#","review":{{"id":"{review}","status":"approved","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z","decision":"{fresh}"}}"#
+                r#","review":{{"id":"{review}","status":"approved","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z","resolved_at":"{now}",{BY_KEY},"decision":"{fresh}"}}"#
             );
         }
     }
@@ -294,7 +297,7 @@ impl State {
                 row.pending = Some(pending);
             } else {
                 row.review = format!(
-                    r#","review":{{"id":"{pending}","status":"denied","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z","resolved_at":"{now}","resolved_after":{sequence}}}"#
+                    r#","review":{{"id":"{pending}","status":"denied","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z","resolved_at":"{now}","resolved_after":{sequence},{BY_KEY}}}"#
                 );
             }
         }

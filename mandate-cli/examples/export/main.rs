@@ -23,6 +23,7 @@ use mandate_core::{
     AgentId, DecisionId, EnvironmentKind, ExportId, MandateId, Nonce, PolicyVersion, Request, Timestamp,
     VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
 };
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use self::decider::decided;
@@ -118,11 +119,15 @@ pub(crate) fn write(plan: &Plan, emit: &mut dyn FnMut(&str)) {
         export_id()
     );
     line(&header);
-    // Mandates come first, with what is known of them at the end.
-    for agent in decided(plan, None, &mut |_| ()) {
+    // Mandates come first, with what is known of them at the end; then the governing records of answers to reviews.
+    let mut answers = Vec::new();
+    for agent in decided(plan, None, &mut |text| answers.extend(answer(text))) {
         for mandate in agent.mandates.iter().filter(|mandate| agent.named.contains(&mandate.id)) {
             line(&format!(r#"{{"mandate":{}}}"#, serde_json::to_string(&mandate.view(at(0))).unwrap()));
         }
+    }
+    for (record, number) in answers.iter().zip(1..) {
+        line(&governing(record, number));
     }
     let mut before = None;
     decided(plan, Some(key()), &mut |text| {
@@ -131,6 +136,33 @@ pub(crate) fn write(plan: &Plan, emit: &mut dyn FnMut(&str)) {
     });
     let sha256 = before.unwrap_or_else(|| line("")).finalize();
     line(&trailer(export_id(), rows, &sha256));
+}
+
+/// The governing record of the answer to a decision's review, if it was answered.
+pub(crate) fn answer(line: &str) -> Option<Value> {
+    if !line.contains(r#""resolved_at""#) {
+        return None;
+    }
+    let line: Value = serde_json::from_str(line).unwrap();
+    let decision = &line["decision"];
+    let review = &decision["review"];
+    let mut record = json!({
+        "type": format!("review.{}", review["status"].as_str().unwrap()), "at": review["resolved_at"],
+        "agent": decision["request"]["agent"], "review": review["id"], "decision": decision["jti"],
+        "resolved_after": review.get("resolved_after").unwrap_or(&decision["sequence"]), "by": review["resolved_by"],
+    });
+    for (name, value) in [("fresh", &review["decision"]), ("reason", &review["reason"])] {
+        if !value.is_null() {
+            record[name] = value.clone();
+        }
+    }
+    Some(record)
+}
+
+/// The line of a governing record.
+pub(crate) fn governing(record: &Value, number: u64) -> String {
+    let hidden = "A".repeat(43);
+    format!(r#"{{"governing":{record},"number":{number},"random":"{hidden}","blind":"{hidden}"}}"#)
 }
 
 fn at(row: usize) -> Timestamp {

@@ -4,6 +4,7 @@
 mod by_person;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::{DecisionId, Evaluation, Month, Reason, Request, ReviewStatus, Total, Verdict, evaluate};
@@ -12,7 +13,7 @@ use serde::Serialize;
 use self::by_person::Answers;
 use crate::csv_rows::{self, Column};
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Prologue, Reader, Record, walk};
+use crate::export::{Decision, People, Prologue, Reader, Record, walk};
 use crate::input::Source;
 use crate::output::{Output, warn};
 use crate::style::{BOLD, GOOD};
@@ -30,7 +31,8 @@ const OBSERVE: &str = "observe";
 /// summed by currency. The mandate that denied is the one that governed the decision's `sequence`.
 ///
 /// With `--by person` it counts the answers to reviews instead, in either mode: by the person who gave them with a passkey,
-/// or by the organization's API key, which names no person.
+/// or by the organization's API key, which names no person. Who answered is taken from the governing record of the answer,
+/// where the export has it, and a person's name from that of their passkey; a warning says how many rows say otherwise.
 ///
 /// The export is not verified: run `mandate audit` first. If decisions do not follow from those before them, a warning says
 /// that decisions are missing or were changed, and names the first that does not follow.
@@ -157,6 +159,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     let by_month = matches!(args.by, Some(By::Month));
     let (mut observed, mut answers) = (Observed { by_month, ..Observed::default() }, Answers::default());
     let mut record = Record::default();
+    let people = OnceCell::new();
     walk(
         Reader::open(&args.export)?,
         &args.export,
@@ -168,7 +171,8 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
         },
         |prologue, line, decision| {
             record.take(prologue, line, decision);
-            answers.take(decision);
+            let people = people.get_or_init(|| People::of_records(prologue.people.iter().cloned()));
+            answers.take(decision, people);
             observed.take(prologue, line, decision)
         },
     )?;

@@ -23,7 +23,7 @@ use mandate_core::{
 pub(crate) use self::history::{Follows, History, Order, Spending};
 pub(crate) use self::logged::{Logged, LoggedRow};
 pub(crate) use self::mandates::{Contradiction, Listed, Mandates, with_revocation};
-pub(crate) use self::people::{Actor, Moment, NoPasskey, People, PersonRecord, Stop};
+pub(crate) use self::people::{Actor, Moment, NoPasskey, People, PersonRecord, Resolution, Stop};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
 pub(crate) use self::record::{Inconsistent, Record};
 pub(crate) use self::walk::walk;
@@ -80,8 +80,8 @@ pub(crate) struct Review {
 pub(crate) enum Entry {
     Export(Header),
     Mandate(Box<Mandate>),
-    /// A record of the public log: see [`Logged`]; and what it says of people.
-    Governing(Option<PersonRecord>),
+    /// A record of the public log by its number: see [`Logged`]; and what it says of people and reviews.
+    Governing(u64, Option<PersonRecord>),
     Decision(Box<Decision>),
     Trailer(String),
 }
@@ -110,7 +110,7 @@ impl Entry {
         } else if let Some(field) = whole.take("governing") {
             let answer = whole.take("answer");
             let number = Logged::governing(&field, &mut whole)?.number();
-            Self::Governing(PersonRecord::read(&field, number, answer.as_ref())?)
+            Self::Governing(number, PersonRecord::read(&field, number, answer.as_ref())?)
         } else if let Some(field) = whole.take("trailer") {
             Self::Trailer(field.string()?.into_owned())
         } else {
@@ -138,6 +138,11 @@ impl Header {
     /// Whether the export has every decision of its agents and its period.
     pub(crate) fn is_complete(&self) -> bool {
         self.verdict.is_none()
+    }
+
+    /// Whether the export has every governing record, and not only those of people's passkeys.
+    pub(crate) fn has_all_records(&self) -> bool {
+        self.agent.is_none() && self.verdict.is_none()
     }
 
     /// Whether a decision is in the export's period, by the time in its id.

@@ -1,10 +1,13 @@
 //! What an export says of people: their passkeys, who has answered, and what was signed.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::json::{Field, Object};
 use mandate_core::people::{Answer, CredentialId, PersonKey, RelyingParty};
-use mandate_core::{AgentId, Invalid, MandateId, PersonId, Timestamp};
+use mandate_core::{AgentId, DecisionId, Invalid, MandateId, PersonId, ReviewId, ReviewStatus, Timestamp};
+
+use super::Review;
 
 /// Who has answered a review or revoked a mandate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,29 +18,26 @@ pub(crate) enum Actor {
     Key { id: String, name: Option<String> },
 }
 
-/// A governing record that people's answers rest on, and the line that it is on.
+/// A governing record of a passkey, of an answer to a review, or of an agent that was stopped.
 #[derive(Debug, Clone)]
 pub(crate) struct PersonRecord {
-    pub(crate) number: u64,
+    number: u64,
     change: Change,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
     Enrolled(Box<Passkey>),
-    Withdrawn {
-        credential: CredentialId,
-        at: Timestamp,
-    },
-    /// A review was answered: the hash of the answer.
-    Answered(String),
+    Withdrawn { credential: CredentialId, at: Timestamp },
+    Answered(Box<Resolution>),
     Stopped(Box<Stop>),
 }
 
 /// A passkey that was enrolled.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Passkey {
     pub(crate) person: PersonId,
+    name: String,
     credential: CredentialId,
     pub(crate) key: PersonKey,
     pub(crate) party: RelyingParty,
@@ -46,14 +46,33 @@ pub(crate) struct Passkey {
 }
 
 /// When something happened: its number among the governing records, if it has one, and the instant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) number: Option<u64>,
     pub(crate) at: Timestamp,
 }
 
-/// A mandate that was revoked by a person.
-#[derive(Debug, Clone)]
+/// How a review was answered, by its governing record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resolution {
+    pub(crate) number: u64,
+    pub(crate) review: ReviewId,
+    pub(crate) decision: DecisionId,
+    pub(crate) status: ReviewStatus,
+    pub(crate) at: Timestamp,
+    /// The decision that resulted from an approval.
+    pub(crate) fresh: Option<DecisionId>,
+    /// Why it was denied.
+    pub(crate) reason: Option<String>,
+    /// The agent's last decision before.
+    pub(crate) after: u64,
+    pub(crate) by: Actor,
+    /// The hash of what a person signed.
+    pub(crate) hash: Option<String>,
+}
+
+/// A mandate that was revoked by a person, or by an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) by: Actor,
     pub(crate) agent: AgentId,
@@ -71,12 +90,15 @@ pub(crate) enum NoPasskey {
     Withdrawn(Timestamp),
 }
 
-/// The passkeys of an environment, and the answers that its governing records name.
+/// The people and passkeys of an environment, and the answers that its governing records name.
 #[derive(Debug, Default)]
 pub(crate) struct People {
     keys: HashMap<CredentialId, Vec<Passkey>>,
-    answered: HashMap<String, u64>,
+    names: HashMap<PersonId, String>,
+    resolutions: HashMap<ReviewId, Resolution>,
     pub(crate) stops: Vec<(u64, Stop)>,
+    /// What contradicts another record: its number, and what it does.
+    pub(crate) contradictions: Vec<(u64, String)>,
 }
 
 impl Actor {
@@ -106,16 +128,17 @@ impl PersonRecord {
     ) -> Result<Option<Self>, Invalid> {
         let mut record = field.object()?;
         let kind = record.require("type")?.string()?;
+        let answered = |record: &mut Object<'_>, status| {
+            Ok::<_, Invalid>(Some(Change::Answered(Box::new(Resolution::read(record, number, status)?))))
+        };
         let change = match kind.as_ref() {
             "person.key" => Some(Change::Enrolled(Box::new(Passkey::read(&mut record, number)?))),
             "person.withdrawn" => Some(Change::Withdrawn {
                 credential: CredentialId::parse(&record.require("credential")?.string()?)?,
                 at: super::instant(&record.require("at")?)?,
             }),
-            "review.approved" | "review.denied" => {
-                let hash = record.take("answer").map(|hash| hash.string()).transpose()?;
-                hash.map(|hash| Change::Answered(hash.into_owned()))
-            }
+            "review.approved" => answered(&mut record, ReviewStatus::Approved)?,
+            "review.denied" => answered(&mut record, ReviewStatus::Denied)?,
             "mandate.revoked" => Stop::read(&mut record, answer)?.map(|stop| Change::Stopped(Box::new(stop))),
             _ => None,
         };
@@ -128,6 +151,7 @@ impl Passkey {
         let at = super::instant(&record.require("at")?)?;
         Ok(Self {
             person: PersonId::parse(&record.require("person")?.string()?)?,
+            name: record.require("name")?.string()?.into_owned(),
             credential: CredentialId::parse(&record.require("credential")?.string()?)?,
             key: PersonKey::parse(&record.require("key")?.string()?)?,
             party: RelyingParty::of_origin(&record.require("origin")?.string()?)?,
@@ -137,10 +161,29 @@ impl Passkey {
     }
 }
 
+impl Resolution {
+    fn read(record: &mut Object<'_>, number: u64, status: ReviewStatus) -> Result<Self, Invalid> {
+        Ok(Self {
+            number,
+            review: ReviewId::parse(&record.require("review")?.string()?)?,
+            decision: DecisionId::parse(&record.require("decision")?.string()?)?,
+            status,
+            at: super::instant(&record.require("at")?)?,
+            fresh: record.take("fresh").map(|fresh| DecisionId::parse(&fresh.string()?)).transpose()?,
+            reason: record.take("reason").map(|reason| reason.string()).transpose()?.map(Into::into),
+            after: super::count(&record.require("resolved_after")?, 0)?,
+            by: Actor::read(&record.require("by")?)?,
+            hash: record.take("answer").map(|hash| hash.string()).transpose()?.map(Into::into),
+        })
+    }
+}
+
 impl Stop {
     fn read(record: &mut Object<'_>, answer: Option<&Field<'_>>) -> Result<Option<Self>, Invalid> {
-        let by = record.take("by").map(|by| Actor::read(&by)).transpose()?;
-        let Some(by @ Actor::Person { .. }) = by else { return Ok(None) };
+        let Some(by) = record.take("by").map(|by| Actor::read(&by)).transpose()? else { return Ok(None) };
+        if matches!(by, Actor::Key { .. }) && answer.is_none() {
+            return Ok(None);
+        }
         Ok(Some(Self {
             by,
             agent: AgentId::parse(&record.require("agent")?.string()?)?,
@@ -165,30 +208,66 @@ impl Moment {
 impl People {
     /// Takes the records of all exports, each once, in their order.
     pub(crate) fn of_records(records: impl IntoIterator<Item = PersonRecord>) -> Self {
-        let records: BTreeMap<u64, Change> =
-            records.into_iter().map(|record| (record.number, record.change)).collect();
-        let mut people = Self::default();
-        for (number, change) in records {
-            match change {
-                Change::Enrolled(passkey) => {
-                    people.keys.entry(passkey.credential.clone()).or_default().push(*passkey);
+        let (mut people, mut changes) = (Self::default(), BTreeMap::new());
+        for PersonRecord { number, change } in records {
+            match changes.entry(number) {
+                Entry::Vacant(place) => _ = place.insert(change),
+                Entry::Occupied(known) if *known.get() == change => {}
+                Entry::Occupied(_) => {
+                    people.contradictions.push((number, "two records of this number".to_owned()));
                 }
-                Change::Withdrawn { credential, at } => {
-                    let last = people.keys.get_mut(&credential).and_then(|passkeys| passkeys.last_mut());
-                    if let Some(passkey) = last {
-                        passkey.withdrawn.get_or_insert(Moment { number: Some(number), at });
-                    }
-                }
-                Change::Answered(hash) => _ = people.answered.insert(hash, number),
-                Change::Stopped(stop) => people.stops.push((number, *stop)),
             }
+        }
+        for (number, change) in changes {
+            people.take(number, change);
         }
         people
     }
 
-    /// The number of the governing record of the answer with this hash.
-    pub(crate) fn number(&self, hash: &str) -> Option<u64> {
-        self.answered.get(hash).copied()
+    fn take(&mut self, number: u64, change: Change) {
+        match change {
+            Change::Enrolled(passkey) => {
+                self.names.insert(passkey.person, passkey.name.clone());
+                self.keys.entry(passkey.credential.clone()).or_default().push(*passkey);
+            }
+            Change::Withdrawn { credential, at } => {
+                let last = self.keys.get_mut(&credential).and_then(|passkeys| passkeys.last_mut());
+                if let Some(passkey) = last {
+                    passkey.withdrawn.get_or_insert(Moment { number: Some(number), at });
+                }
+            }
+            Change::Answered(resolution) => {
+                let review = resolution.review;
+                if let Some(first) = self.resolutions.get(&review) {
+                    let said = format!("an answer to {review}, which record {} has answered", first.number);
+                    self.contradictions.push((number, said));
+                } else {
+                    self.resolutions.insert(review, *resolution);
+                }
+            }
+            Change::Stopped(stop) => self.stops.push((number, *stop)),
+        }
+    }
+
+    /// The name under which a person's newest passkey was enrolled.
+    pub(crate) fn name(&self, person: PersonId) -> Option<&str> {
+        self.names.get(&person).map(String::as_str)
+    }
+
+    /// How a review was answered, by the records up to this number.
+    pub(crate) fn resolution(&self, review: ReviewId, newest: u64) -> Option<&Resolution> {
+        self.resolutions.get(&review).filter(|resolution| resolution.number <= newest)
+    }
+
+    /// Who has answered a review: by its governing record; without one, by the row.
+    pub(crate) fn answered_by<'a>(&'a self, review: &'a Review, newest: u64) -> Option<&'a Actor> {
+        let recorded = review.id.and_then(|id| self.resolution(id, newest));
+        recorded.map(|recorded| &recorded.by).or(review.resolved_by.as_ref())
+    }
+
+    /// All answers to reviews.
+    pub(crate) fn resolutions(&self) -> impl Iterator<Item = &Resolution> {
+        self.resolutions.values()
     }
 
     /// The passkey, if it was enrolled and not withdrawn then.

@@ -30,6 +30,8 @@ pub(crate) struct Prologue {
     pub(crate) mandates: Mandates,
     /// The governing records that people's answers rest on.
     pub(crate) people: Vec<PersonRecord>,
+    /// The number of the newest governing record; 0 without any.
+    pub(crate) newest: u64,
 }
 
 /// Lines in the order of the source, or sorted.
@@ -82,6 +84,7 @@ impl Reader {
     /// Reads up to the first decision.
     pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
         let (mut header, mut mandates, mut people, mut is_first) = (None, Vec::new(), Vec::new(), true);
+        let mut newest = 0;
         while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
             match Entry::read(&raw.line.bytes) {
                 Ok(Entry::Export(first)) if is_first => header = Some(first),
@@ -92,7 +95,10 @@ impl Reader {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
                         .next("pass what `mandate export download` wrote, in NDJSON"));
                 }
-                Ok(Entry::Governing(record)) if !is_first => people.extend(record),
+                Ok(Entry::Governing(number, record)) if !is_first => {
+                    newest = newest.max(number);
+                    people.extend(record);
+                }
                 // Decisions and misplaced lines are checked later, line by line.
                 _ => {
                     self.waiting.push_back(raw);
@@ -105,7 +111,7 @@ impl Reader {
             return Err(Failure::new(Exit::Findings, format!("{source} is no export: it is empty"))
                 .next("pass what `mandate export download` wrote, in NDJSON"));
         }
-        Ok(Prologue { header, mandates: Mandates::of_lines(mandates), people })
+        Ok(Prologue { header, mandates: Mandates::of_lines(mandates), people, newest })
     }
 
     fn next(&mut self) -> io::Result<Option<Raw>> {

@@ -1,6 +1,7 @@
 //! Drives the real `mandate` binary, without any network but loopback.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
+mod answered;
 mod audit;
 mod authorize;
 mod events;

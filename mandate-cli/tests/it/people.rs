@@ -11,23 +11,25 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::audit::{check, decision, find, run};
-use crate::export::{ISSUER, Plan, lines, sealed};
+use crate::export::{ISSUER, Plan, answer, governing, lines, sealed};
 use crate::harness::{mandate, run_with_stdin};
 
 const ORIGIN: &str = "https://console.example";
 
 /// An export with one answer of a person's, before it is sealed.
-struct Told {
+pub(crate) struct Told {
     passkey: KeyPair,
-    lines: Vec<String>,
-    /// The governing records, in the order of their numbers.
-    records: Vec<Value>,
+    pub(crate) lines: Vec<String>,
+    /// The governing records of people, in the order of their numbers.
+    pub(crate) records: Vec<Value>,
+    /// Those of other answers to reviews.
+    pub(crate) others: Vec<Value>,
     /// Which line is answered, and what the person signed.
-    at: usize,
+    pub(crate) at: usize,
     statement: Statement,
 }
 
-fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_seconds(1_700_000_000 + second)
 }
 
@@ -35,7 +37,7 @@ fn base64url(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn person() -> PersonId {
+pub(crate) fn person() -> PersonId {
     PersonId::new(at(0), 1)
 }
 
@@ -43,7 +45,7 @@ fn credential() -> CredentialId {
     CredentialId::from_bytes(&[1; 16]).unwrap()
 }
 
-fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
@@ -68,19 +70,37 @@ fn denial(decision: &Value) -> Statement {
         person: person(),
         credential: credential(),
         nonce: [5; 32],
-        expires: at(120),
+        expires: resolved(decision).plus_seconds(60),
     }
 }
 
+/// When the review was answered.
+fn resolved(decision: &Value) -> Timestamp {
+    Timestamp::parse(text(&decision["review"]["resolved_at"])).unwrap()
+}
+
+fn by_ada() -> Value {
+    json!({"kind": "person", "id": person(), "name": "Ada"})
+}
+
 impl Told {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lines = lines(&Plan::new(1200, 3));
         let at_line = find(&lines, |d| d["review"]["status"] == "denied");
         let passkey = KeyPair::generate().unwrap();
         let enrolled = json!({"type": "person.key", "at": at(0).to_string(), "person": person(), "name": "Ada",
             "credential": credential(), "key": base64url(passkey.der_bytes()), "origin": ORIGIN});
         let statement = denial(&decision(&lines[at_line]));
-        Self { passkey, lines, records: vec![enrolled], at: at_line, statement }
+        let is_governing = |line: &String| line.starts_with(r#"{"governing""#);
+        let others = lines
+            .iter()
+            .filter(|line| is_governing(line))
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["governing"].take());
+        let answered = decision(&lines[at_line])["jti"].clone();
+        let others = others.filter(|record| record["decision"] != answered).collect();
+        let at = at_line - lines.iter().filter(|line| is_governing(line)).count();
+        let lines = lines.into_iter().filter(|line| !is_governing(line)).collect();
+        Self { passkey, lines, records: vec![enrolled], others, at, statement }
     }
 
     /// Signs a text at the console.
@@ -99,31 +119,39 @@ impl Told {
         Answer { statement, assertion }
     }
 
-    /// The export with this answer, whose governing record has the next number; then these records.
-    fn sealed(&self, answer: &Answer, after: &[Value]) -> String {
+    /// The row with this answer.
+    pub(crate) fn answered(&self, answer: &Answer) -> Value {
         let mut row: Value = serde_json::from_str(&self.lines[self.at]).unwrap();
         let review = &mut row["decision"]["review"];
         review["reason"] = json!("not now");
-        review["resolved_by"] = json!({"kind": "person", "id": person(), "name": "Ada"});
+        review["resolved_by"] = by_ada();
         review["answer"] = serde_json::from_str(&answer.to_json()).unwrap();
-        let answered = json!({"type": "review.denied", "at": at(60).to_string(), "answer": answer.hash()});
-        let records = self.records.iter().chain([&answered]).chain(after);
-        let records =
-            records.zip(1..).map(|(record, number)| governing(record, number).to_string()).collect();
+        row
+    }
+
+    /// The governing record of this answer.
+    pub(crate) fn recorded(&self, answer: &Answer) -> Value {
+        let mut record = self::answer(&self.answered(answer).to_string()).unwrap();
+        record["answer"] = json!(answer.hash());
+        record
+    }
+
+    /// The export with this answer, whose governing record has the next number; then these records.
+    pub(crate) fn sealed(&self, answer: &Answer, after: &[Value]) -> String {
+        self.of(&self.answered(answer), Some(&self.recorded(answer)), after)
+    }
+
+    /// The export with this row, and this record of its answer.
+    pub(crate) fn of(&self, row: &Value, record: Option<&Value>, after: &[Value]) -> String {
         let mut lines = self.lines.clone();
         lines[self.at] = row.to_string();
-        with_records(lines, records)
+        let records = self.records.iter().chain(record).chain(after).chain(&self.others);
+        with_records(lines, records.zip(1..).map(|(record, number)| governing(record, number)).collect())
     }
 
-    fn sound(&self) -> Answer {
+    pub(crate) fn sound(&self) -> Answer {
         self.signed(self.statement.to_json(), 0b101)
     }
-}
-
-/// The line of a governing record.
-fn governing(record: &Value, number: u64) -> Value {
-    let hidden = base64url(&[0; 32]);
-    json!({"governing": record, "number": number, "random": hidden, "blind": hidden})
 }
 
 /// The export with these lines before its decisions.
@@ -212,31 +240,86 @@ fn an_answer_that_the_record_does_not_name_is_found() {
     let export = told.sealed(&sound, &[]);
     let lines: Vec<_> =
         export.lines().map(|line| line.replace(&sound.hash(), &base64url(&[1; 32]))).collect();
-    check(&sealed(&lines), &[("answer", 1)]);
+    check(&sealed(&lines), &[("answer_record", 1)]);
     let lines: Vec<_> =
         export.lines().map(|line| line.replacen(r#""answer":{"#, r#""later":{"#, 1)).collect();
-    check(&sealed(&lines), &[("answer", 1)]);
+    check(&sealed(&lines), &[("answer", 1), ("answer_record", 1)]);
 }
 
 #[test]
 fn a_stop_is_audited_like_an_answer() {
     let told = Told::new();
-    let export = |stopped: MandateId, has_answer: bool| {
+    let denied = answer(&told.lines[told.at]).unwrap();
+    let stop = |stopped: MandateId, has_answer: bool, stopped_at: Timestamp, by: &Value| {
         let statement = Statement { subject: Subject::Stop, ..told.statement.clone() };
         let answer = told.signed(statement.to_json(), 0b101);
-        let record = json!({"type": "mandate.revoked", "at": at(60).to_string(), "agent": statement.agent,
-            "mandate": stopped, "revoked_after": 7, "by": {"kind": "person", "id": person(), "name": "Ada"},
-            "answer": answer.hash()});
-        let mut stop = governing(&record, 2);
+        let record = json!({"type": "mandate.revoked", "at": stopped_at.to_string(), "agent": statement.agent,
+            "mandate": stopped, "revoked_after": 7, "by": by, "answer": answer.hash()});
+        let mut stop: Value = serde_json::from_str(&governing(&record, 2)).unwrap();
         if has_answer {
             stop["answer"] = serde_json::from_str(&answer.to_json()).unwrap();
         }
-        with_records(told.lines.clone(), vec![governing(&told.records[0], 1).to_string(), stop.to_string()])
+        let mut records = vec![governing(&told.records[0], 1), stop.to_string()];
+        records.extend(
+            told.others.iter().chain([&denied]).zip(3..).map(|(record, number)| governing(record, number)),
+        );
+        with_records(told.lines.clone(), records)
     };
+    let in_time = told.statement.expires.plus_seconds(-1);
+    let export = |stopped, has_answer| stop(stopped, has_answer, in_time, &by_ada());
     let sound = export(told.statement.mandate, true);
     run(&sound, &[])
         .code(0)
         .shows(&format!("answers      0 approved, 0 denied, 1 stopped, by Ada ({})\n", person()));
     check(&export(told.statement.mandate, false), &[("answer", 1)]);
     check(&export(MandateId::new(at(0), 9), true), &[("answer_digits", 1)]);
+    check(&stop(told.statement.mandate, true, told.statement.expires, &by_ada()), &[("answer_late", 1)]);
+    let by_bea = json!({"kind": "person", "id": person(), "name": "Bea"});
+    check(&stop(told.statement.mandate, true, in_time, &by_bea), &[("answer_name", 1)]);
+    let by_key = json!({"kind": "key", "id": "key_abababababab"});
+    check(&stop(told.statement.mandate, true, in_time, &by_key), &[("answer", 1)]);
+}
+
+#[test]
+fn an_answer_after_its_statement_expired_is_found() {
+    let told = Told::new();
+    for (seconds, expected) in [(-60, Some("answer_late")), (-61, Some("answer_late")), (-59, None)] {
+        let statement =
+            Statement { expires: told.statement.expires.plus_seconds(seconds), ..told.statement.clone() };
+        let export = told.sealed(&told.signed(statement.to_json(), 0b101), &[]);
+        match expected {
+            Some(name) => drop(check(&export, &[(name, 1)])),
+            None => drop(run(&export, &[]).code(0)),
+        }
+    }
+}
+
+/// A stranger writes a verifier by docs/proof.md.
+#[test]
+fn the_documented_order_of_a_statement_is_the_one_that_is_signed() {
+    let page = include_str!("../../../docs/proof.md");
+    let table = page.split("| Member | In | Value |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let documented: Vec<_> = table
+        .lines()
+        .filter_map(|row| row.strip_prefix("| `"))
+        .map(|row| row.split_once("` | ").unwrap())
+        .map(|(name, rest)| (name, rest.split(" | ").next().unwrap()))
+        .collect();
+    assert_eq!(documented.len(), 18);
+    let denial = Told::new().statement;
+    let asked = denial.subject.asked().unwrap().clone();
+    let other = |subject: Subject| Statement { subject, ..denial.clone() }.to_json();
+    for (text, has) in [
+        (denial.to_json(), &["each", "review", "reason"][..]),
+        (other(Subject::Deny(asked.clone(), None)), &["each", "review"]),
+        (other(Subject::Approve(asked)), &["each", "review"]),
+        (other(Subject::Stop), &["each"]),
+    ] {
+        let members: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
+        let mut expected = documented.iter().filter(|(_, of)| has.contains(of)).map(|(name, _)| *name);
+        let mut places: Vec<_> =
+            members.keys().map(|name| (text.find(&format!("\"{name}\":")).unwrap(), name.as_str())).collect();
+        places.sort_unstable();
+        assert!(expected.by_ref().eq(places.into_iter().map(|(_, name)| name)), "{text}");
+    }
 }

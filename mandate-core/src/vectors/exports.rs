@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{check_file, jwks, sandbox};
+use crate::base64url;
 use crate::export::Trailer;
 use crate::json::Object;
 use crate::{
@@ -52,6 +53,10 @@ fn mandate(number: u128, agent: &str, seconds: i64, governs_from: u64) -> Mandat
     Mandate { governs_from, ..Mandate::new(MandateId::new(at(seconds), number), terms, at(seconds)) }
 }
 
+fn by_key() -> Value {
+    json!({"kind": "key", "id": "key_abababababab"})
+}
+
 /// Two agents. The mandate of one is replaced behind its second decision, and the next revoked behind its fourth; when the
 /// third was made, the clock had been set back by an hour. Of the other agent the first two decisions are before noon.
 fn good() -> Plan {
@@ -79,7 +84,7 @@ fn good() -> Plan {
 }
 
 impl Plan {
-    /// The lines: the header, the mandates, the decisions, and the trailer.
+    /// The lines: the header, the mandates, the governing record of the one denial, the decisions, and the trailer.
     fn lines(&self) -> Vec<String> {
         let id = ExportId::new(at(1_000), 1);
         let header = json!({"export": {"id": id.to_string(), "environment": "sandbox",
@@ -87,8 +92,11 @@ impl Plan {
         let mandates =
             self.mandates.iter().map(|mandate| json!({ "mandate": mandate.view(at(1_000)) }).to_string());
         let decisions = self.rows.iter().zip(1..).map(|(row, number)| self.decision(row, number));
-        let mut lines: Vec<_> =
-            std::iter::once(header.to_string()).chain(mandates).chain(decisions).collect();
+        let mut lines: Vec<_> = std::iter::once(header.to_string())
+            .chain(mandates)
+            .chain([self.denial()])
+            .chain(decisions)
+            .collect();
         let hash = Sha256::digest(lines.join("\n") + "\n");
         let sha256 = hash.iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -98,6 +106,18 @@ impl Plan {
         let trailer = Trailer { iss: ISSUER.to_owned(), iat: at(1_000).seconds(), export: id, rows, sha256 };
         lines.push(json!({ "trailer": jwt::sign(&sandbox(), &trailer.to_json()).unwrap() }).to_string());
         lines
+    }
+
+    /// The line of the governing record of the one review, which a key has denied.
+    fn denial(&self) -> String {
+        let (row, number) =
+            self.rows.iter().zip(1..).find(|(row, _)| (row.agent, row.sequence) == ("agt_a", 4)).unwrap();
+        let placed_at = at(row.seconds.1);
+        let hidden = base64url::encode(&[7; 32]);
+        json!({"governing": {"type": "review.denied", "at": at(310).to_string(), "agent": row.agent,
+            "review": ReviewId::new(placed_at, number).to_string(), "decision": DecisionId::new(placed_at, number).to_string(),
+            "resolved_after": 4, "by": by_key()}, "number": 1, "random": hidden, "blind": hidden})
+        .to_string()
     }
 
     /// The line of a decision, by the mandate that it names, revoked if that is revoked for its number in the good export.
@@ -140,7 +160,7 @@ impl Plan {
         if outcome.verdict == Verdict::Review {
             shown["review"] = json!({"id": ReviewId::new(placed_at, number).to_string(), "status": "denied",
                 "waits_for": "role:cfo", "expires_at": at(86_700).to_string(),
-                "resolved_at": at(310).to_string(), "resolved_after": 4});
+                "resolved_at": at(310).to_string(), "resolved_after": 4, "resolved_by": by_key()});
         }
         shown["verdict_token"] = json!(jwt::sign(&sandbox(), &claims).unwrap());
         json!({ "decision": shown }).to_string()

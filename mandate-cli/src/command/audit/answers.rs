@@ -7,14 +7,17 @@ use mandate_core::{AgentId, EnvironmentKind, MandateId, PersonId, ReviewStatus};
 use serde::Serialize;
 
 use super::Finding;
-use crate::export::{Actor, Decision, Header, Moment, NoPasskey, People, Stop};
+use super::auditor::Auditor;
+use crate::export::{Actor, Decision, Header, Moment, NoPasskey, People, Resolution, Stop};
 use crate::output::Output;
 use crate::style::printable;
 
 /// The answers of one person.
 #[derive(Debug, Default, Serialize)]
 struct Count {
-    name: String,
+    /// As the records of their passkeys have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     approved: u64,
     denied: u64,
     stopped: u64,
@@ -36,14 +39,18 @@ struct Question<'a> {
     subject: Option<Subject>,
 }
 
-/// Checks the answer of a decision's review.
+/// Checks the answer of a decision's review, whose governing record is `recorded`.
 pub(super) fn of_review(
     decision: &Decision,
-    people: &People,
-    header: Option<&Header>,
+    recorded: Option<&Resolution>,
+    auditor: &Auditor<'_>,
     found: &mut impl FnMut(&'static str, &dyn ToString, &dyn ToString),
 ) {
+    let (people, header) = (auditor.people, auditor.header);
     let Some(review) = &decision.review else { return };
+    if let Some(by) = &review.resolved_by {
+        named(by, people, found);
+    }
     let (person, answer) = match (&review.resolved_by, &review.answer) {
         (Some(Actor::Person { id, .. }), Some(answer)) => (*id, answer),
         (Some(Actor::Person { id, .. }), None) => {
@@ -52,11 +59,6 @@ pub(super) fn of_review(
         (_, Some(_)) => return found("answer", &"one", &"the person who gave it, in resolved_by"),
         (_, None) => return,
     };
-    let is_whole = header.is_none_or(|header| header.agent.is_none() && header.verdict.is_none());
-    let number = people.number(&answer.hash());
-    if is_whole && number.is_none() {
-        found("answer", &"one that no governing record names", &"its hash in the record of the review");
-    }
     let claims = &decision.claims;
     let asked = review.id.map(|review| Asked {
         review,
@@ -78,8 +80,18 @@ pub(super) fn of_review(
             ReviewStatus::Pending | ReviewStatus::Expired => None,
         },
     };
-    let at = review.resolved_at.unwrap_or(decision.decided_at);
+    let recorded_at = recorded.map(|recorded| recorded.at);
+    let at = recorded_at.or(review.resolved_at).unwrap_or(decision.decided_at);
+    let number = recorded.map(|recorded| recorded.number);
     check(answer, &question, people, Moment { number, at }, found);
+}
+
+/// Checks that a person is named as in the records of their passkeys.
+fn named(by: &Actor, people: &People, found: &mut impl FnMut(&'static str, &dyn ToString, &dyn ToString)) {
+    let Actor::Person { id, name } = by else { return };
+    if let Some(enrolled) = people.name(*id).filter(|enrolled| enrolled != name) {
+        found("answer_name", &format!("{id} as `{name}`"), &format!("`{enrolled}`, as enrolled"));
+    }
 }
 
 /// Checks the answers by which people stopped agents.
@@ -104,7 +116,10 @@ fn of_stop(
     header: Option<&Header>,
     found: &mut impl FnMut(&'static str, &dyn ToString, &dyn ToString),
 ) {
-    let Actor::Person { id, .. } = &stop.by else { return };
+    named(&stop.by, people, found);
+    let Actor::Person { id, .. } = &stop.by else {
+        return found("answer", &"one", &"the person who gave it, in by of the record");
+    };
     let Some(answer) = &stop.answer else {
         return found("answer", &"none", &format!("what {id} signed to stop {}", stop.agent));
     };
@@ -138,6 +153,10 @@ fn check(
     };
     if let Some((name, said, meant)) = difference(&signed, question) {
         found("answer_digits", &format!("{name} {said} signed"), &meant);
+    }
+    if signed.expires <= then.at {
+        let said = format!("an answer at {}", then.at);
+        found("answer_late", &said, &format!("one before {}, when its statement expired", signed.expires));
     }
     let credential = &answer.assertion.credential;
     let passkey = match people.passkey(credential, then) {
@@ -194,10 +213,11 @@ fn difference(signed: &Statement, question: &Question<'_>) -> Option<(&'static s
 }
 
 impl ByPerson {
-    /// Counts the answer to a decision's review, if a person gave it.
-    pub(super) fn take(&mut self, decision: &Decision) {
+    /// Counts the answer to a decision's review, if a person gave it: by its governing record, where there is one.
+    pub(super) fn take(&mut self, decision: &Decision, people: &People, newest: u64) {
         let Some(review) = &decision.review else { return };
-        let Some(count) = review.resolved_by.as_ref().and_then(|by| self.of(by)) else { return };
+        let Some(by) = people.answered_by(review, newest) else { return };
+        let Some(count) = self.of(by, people) else { return };
         match review.status {
             ReviewStatus::Approved => count.approved = count.approved.saturating_add(1),
             ReviewStatus::Denied => count.denied = count.denied.saturating_add(1),
@@ -208,17 +228,16 @@ impl ByPerson {
     /// Counts the agents that people stopped.
     pub(super) fn stops(&mut self, people: &People) {
         for (_, stop) in &people.stops {
-            if let Some(count) = self.of(&stop.by) {
+            if let Some(count) = self.of(&stop.by, people) {
                 count.stopped = count.stopped.saturating_add(1);
             }
         }
     }
 
-    fn of(&mut self, by: &Actor) -> Option<&mut Count> {
-        let Actor::Person { id, name } = by else { return None };
-        let count = self.0.entry(*id).or_default();
-        count.name.clone_from(name);
-        Some(count)
+    fn of(&mut self, by: &Actor, people: &People) -> Option<&mut Count> {
+        let Actor::Person { id, .. } = by else { return None };
+        let name = || people.name(*id).map(ToOwned::to_owned);
+        Some(self.0.entry(*id).or_insert_with(|| Count { name: name(), ..Count::default() }))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -228,7 +247,7 @@ impl ByPerson {
     /// A line for each person.
     pub(super) fn print(&self, output: &mut Output) {
         for (id, Count { name, approved, denied, stopped }) in &self.0 {
-            let name = printable(name);
+            let name = name.as_deref().map_or("a person without a passkey".into(), printable);
             output.line(
                 "answers",
                 format_args!("{approved} approved, {denied} denied, {stopped} stopped, by {name} ({id})"),

@@ -2,33 +2,36 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod answers;
+mod auditor;
 mod basis;
 mod chain;
+mod keys;
 mod nonces;
 mod parts;
 mod ranges;
+mod records;
 mod row;
 mod trailer;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use mandate_core::jwks::{KeySet, VerificationKey};
 use mandate_core::{AgentId, DecisionId, EnvironmentKind};
 use serde::Serialize;
 
 use self::answers::ByPerson;
+use self::auditor::Auditor;
 use self::chain::Chain;
 use self::nonces::Nonces;
 use self::parts::Part;
-use self::row::{Audited, Auditor};
+use self::records::{Answered, NotCompared};
+use self::row::Audited;
 use self::trailer::Trailer;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Header, History, Mandates, People, Prologue, Raw, Reader};
 use crate::global::Global;
 use crate::input::Source;
-use crate::key_set::{Issuer, document, parse, published_at, well_formed};
 use crate::lines::unreadable;
 use crate::output::Output;
 use crate::parallel;
@@ -37,8 +40,8 @@ use crate::value::source;
 
 /// Verify an export: every signature, every verdict, the order and the trailer
 ///
-/// Reads the file once, on all cores; the memory it takes grows with the agents and mandates, and with the approvals whose
-/// decision is yet to come, not with the decisions. For each decision it verifies the token's signature, compares the row
+/// Reads the file once, on all cores; the memory it takes grows with the agents and mandates, with the answers to reviews, and
+/// with the approvals whose decision is yet to come, not with the decisions. For each decision it verifies the token's signature, compares the row
 /// with the token, checks that its mandate governed it and was revoked or not, and computes verdict, denials and reason
 /// again from the mandate and the recorded basis. Across decisions it goes by each agent's `sequence`: it finds a gap, a
 /// repetition, an id or a mandate out of order, an approval without the decision it supersedes, and a nonce that appears
@@ -48,8 +51,11 @@ use crate::value::source;
 ///
 /// Where a person has answered a review, or stopped an agent, it makes the signed statement again from the decision,
 /// compares it with the one that was signed, and verifies the signature of the person's passkey, which must have been
-/// enrolled before and not withdrawn. The summary lists the answers of each person. A passkey shows no digits: its
-/// signature does not prove what a page displayed.
+/// enrolled before and not withdrawn; the statement must not have expired. What a row says of its review's answer is compared
+/// with the governing record of it, in both directions: status, time, who answered and what was signed. The summary lists the
+/// answers of each person, by the name under which their passkey was enrolled, and says what was not compared: an export of
+/// one agent or verdict has no governing records of answers, and one of a period has records of decisions that are not in it.
+/// A passkey shows no digits: its signature does not prove what a page displayed.
 ///
 /// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
 /// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
@@ -169,6 +175,8 @@ struct Summary {
     outside: u64,
     /// Decisions whose basis was taken as recorded, since it rests on decisions before the export.
     openings: u64,
+    #[serde(flatten)]
+    not_compared: NotCompared,
     /// The answers of each person.
     #[serde(skip_serializing_if = "ByPerson::is_empty")]
     people: ByPerson,
@@ -187,10 +195,14 @@ enum OutputLine<'a> {
 struct Whole<'a> {
     /// What one export of all periods would have.
     header: Option<&'a Header>,
-    /// The header of the export that is being read, its name where there are several, and how many decisions were before it.
+    people: &'a People,
+    /// The header of the export that is being read, the number of its newest governing record, its name where there are
+    /// several, and how many decisions were before it.
     part: Option<&'a Header>,
+    newest: u64,
     export: Option<String>,
     before: u64,
+    answered: Answered,
     history: History,
     chain: Chain,
     nonces: Nonces,
@@ -199,40 +211,41 @@ struct Whole<'a> {
 }
 
 pub(crate) fn run(args: &Audit, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-    let (issuers, keys) = keys(args, global)?;
+    let (issuers, keys) = keys::of(args, global)?;
     let parts = Part::open_all(&args.exports)?;
     let header = parts::spanning(&parts);
-    let mut whole = Whole::new(header.as_ref());
     let names: Vec<_> = parts.iter().map(|part| part.source.to_string()).collect();
     let names = if names.len() > 1 { names } else { Vec::new() };
     let (mut headers, mut read, mut of_parts, mut sequences) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut records = Vec::new();
-    for Part { source, reader, prologue: Prologue { header, mandates, people } } in parts {
+    for Part { source, reader, prologue: Prologue { header, mandates, people, newest } } in parts {
         records.extend(people);
         sequences.extend(ranges::named(&mandates, header.as_ref()));
-        headers.push(header);
+        headers.push((header, newest));
         of_parts.push(mandates);
         read.push((source, reader));
     }
     let (mandates, contradictions) = Mandates::join(of_parts);
+    let people = People::of_records(records);
+    let mut whole = Whole::new(header.as_ref(), &people);
     whole.summary.mandates = mandates.len();
     for (part, finding) in ranges::check(&mandates, &contradictions, &names) {
         whole.export = names.get(part).cloned();
         whole.print(vec![finding], output)?;
     }
-    let people = People::of_records(records);
     whole.summary.people.stops(&people);
     whole.export = None;
+    whole.print(records::contradictions(&people), output)?;
     whole.print(answers::of_stops(&people, &issuers, header.as_ref()), output)?;
-    for (number, ((source, reader), header)) in read.into_iter().zip(&headers).enumerate() {
-        whole.begin(header.as_ref(), names.get(number).cloned());
+    for (number, ((source, reader), (header, newest))) in read.into_iter().zip(&headers).enumerate() {
+        whole.begin(header.as_ref(), *newest, names.get(number).cloned());
         if header.is_none() {
             let expected = "a header line with the filters of the export";
             whole.print(vec![Finding::new(1, None, "export", "no header", expected)], output)?;
         }
-        let (header, mandates, people) = (header.as_ref(), &mandates, &people);
-        let auditor = Auditor { issuers: &issuers, keys: &keys, header, mandates, people };
+        let (header, mandates, people, newest) = (header.as_ref(), &mandates, &people, *newest);
+        let auditor = Auditor { issuers: &issuers, keys: &keys, header, mandates, people, newest };
         audit(reader, source, &auditor, &mut whole, output)?;
         let rest = whole.end_part();
         whole.print(rest, output)?;
@@ -280,43 +293,14 @@ fn audit(
     ended
 }
 
-/// The accepted issuers, and all their keys.
-fn keys(args: &Audit, global: &Global) -> Result<(Vec<String>, KeySet), Failure> {
-    if args.exports.contains(&Source::Stdin) && args.jwks.iter().any(|place| place == "-") {
-        return Err(super::both_from_standard_input("the key set", "the export"));
-    }
-    let mut issuers = args.issuer.iter().map(|name| well_formed(name)).collect::<Result<Vec<_>, _>>()?;
-    if issuers.is_empty() {
-        issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str), global)?.name);
-    }
-    let mut places = args.jwks.clone();
-    if places.is_empty() {
-        for issuer in &issuers {
-            places.push(published_at(issuer)?.to_string());
-        }
-    }
-    let mut keys: Vec<VerificationKey> = Vec::new();
-    for place in &places {
-        for key in parse(&document(place)?, place)?.iter() {
-            match keys.iter().find(|known| known.kid() == key.kid()) {
-                Some(known) if known.public_key() == key.public_key() => {}
-                Some(_) => {
-                    let message = format!("two of the key sets have different keys named `{}`", key.kid());
-                    return Err(Failure::new(Exit::KeySet, message).note("read from", place));
-                }
-                None => keys.push(key.clone()),
-            }
-        }
-    }
-    let keys = KeySet::archive(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()))?;
-    Ok((issuers, keys))
-}
-
 impl<'a> Whole<'a> {
-    fn new(header: Option<&'a Header>) -> Self {
+    fn new(header: Option<&'a Header>, people: &'a People) -> Self {
         Self {
             header,
+            people,
             part: None,
+            newest: 0,
+            answered: Answered::default(),
             export: None,
             before: 0,
             history: History::new(header),
@@ -331,8 +315,10 @@ impl<'a> Whole<'a> {
     }
 
     /// Goes on with the next export; its name is printed where there are several.
-    fn begin(&mut self, header: Option<&'a Header>, export: Option<String>) {
-        (self.part, self.export, self.before) = (header, export, self.summary.decisions);
+    fn begin(&mut self, header: Option<&'a Header>, newest: u64, export: Option<String>) {
+        (self.part, self.newest, self.export) = (header, newest, export);
+        self.before = self.summary.decisions;
+        self.answered.begin(newest);
         self.trailer = Trailer::default();
     }
 
@@ -344,7 +330,8 @@ impl<'a> Whole<'a> {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
             let (header, part) = (self.header, self.part);
             let mut step = Step { line, decision: &decision, header, part, findings: &mut findings };
-            self.summary.people.take(&decision);
+            self.summary.people.take(&decision, self.people, self.newest);
+            self.answered.take(&decision, self.part, &mut self.summary.not_compared);
             let follows = self.history.take(&decision);
             if self.chain.take(&mut step, &follows) {
                 self.nonces.take(&mut step);
@@ -372,6 +359,7 @@ impl<'a> Whole<'a> {
         let mut findings = Vec::new();
         self.chain.end(self.header, &self.history, &mut findings);
         self.summary.outside = self.chain.outside();
+        findings.extend(self.answered.end(self.people, self.header, &mut self.summary.not_compared));
         findings
     }
 
@@ -401,7 +389,7 @@ impl<'a> Whole<'a> {
     }
 
     fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let Summary { environment, decisions, mandates, outside, openings, people, findings, by_check } =
+        let Summary { environment, decisions, mandates, outside, openings, findings, by_check, .. } =
             &self.summary;
         if output.is_json() {
             output.json(&OutputLine::Summary(&self.summary))?;
@@ -424,7 +412,8 @@ impl<'a> Whole<'a> {
                     format_args!("{openings} decisions rest on what was before the export"),
                 );
             }
-            people.print(output);
+            self.summary.not_compared.print(output);
+            self.summary.people.print(output);
             if *findings == 0 {
                 output
                     .text(&format!("{GOOD}NOTHING FOUND{GOOD:#}: every signature and every verdict holds\n"));

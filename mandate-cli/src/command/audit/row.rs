@@ -1,22 +1,12 @@
 //! Checks of a single line, on any thread: its form, its signature, and its verdict computed again.
 
-use mandate_core::jwks::KeySet;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
 use mandate_core::{Evaluation, Mandate, ReviewStatus, Verdict, VerdictClaims, evaluate};
 
+use super::auditor::Auditor;
 use super::trailer::Sealed;
-use super::{Finding, answers};
-use crate::export::{Decision, Entry, Header, Mandates, People, Raw, with_revocation};
-
-/// What every line is checked against.
-#[derive(Clone, Copy)]
-pub(super) struct Auditor<'a> {
-    pub(super) issuers: &'a [String],
-    pub(super) keys: &'a KeySet,
-    pub(super) header: Option<&'a Header>,
-    pub(super) mandates: &'a Mandates,
-    pub(super) people: &'a People,
-}
+use super::{Finding, answers, records};
+use crate::export::{Decision, Entry, Raw, with_revocation};
 
 /// A checked line.
 pub(super) struct Audited {
@@ -47,7 +37,7 @@ impl Auditor<'_> {
                     return audited;
                 }
                 Ok(Entry::Mandate(mandate)) => format!("the mandate {} among the decisions", mandate.id),
-                Ok(Entry::Governing(_)) => "a governing record among the decisions".to_owned(),
+                Ok(Entry::Governing(..)) => "a governing record among the decisions".to_owned(),
                 Ok(Entry::Export(_)) => "a second header".to_owned(),
                 Err(e) => e.to_string(),
             }
@@ -92,7 +82,8 @@ impl Auditor<'_> {
             found("review", &has(decision.review.is_some()), &has(claims.verdict == Verdict::Review));
         }
         resolved_after(decision, &mut found);
-        answers::of_review(decision, self.people, self.header, &mut found);
+        let recorded = records::of_review(decision, self, &mut found);
+        answers::of_review(decision, recorded, self, &mut found);
         self.filter(decision, &mut found);
         self.mandate(decision, &mut found);
     }

@@ -3,7 +3,7 @@
 use mandate_core::export::{Difference, Trailer as Signed};
 
 use super::Finding;
-use super::row::Auditor;
+use super::auditor::Auditor;
 use crate::export::Header;
 
 /// Whether the trailer was read, and what came after it.

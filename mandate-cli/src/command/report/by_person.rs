@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::{Sum, texts};
 use crate::csv_rows::{self, Column};
 use crate::exit::Failure;
-use crate::export::{Actor, Decision};
-use crate::output::Output;
+use crate::export::{Actor, Decision, People};
+use crate::output::{Output, warn};
 use crate::style::GOOD;
 use crate::table::{Field, id, text, whole};
 
@@ -36,7 +36,11 @@ struct Row<'a> {
 
 /// The answers so far.
 #[derive(Debug, Default)]
-pub(super) struct Answers(BTreeMap<Key, Sum>);
+pub(super) struct Answers {
+    rows: BTreeMap<Key, Sum>,
+    /// Rows that name another than the governing record of the answer, or a person otherwise than their passkey's.
+    otherwise: u64,
+}
 
 const COLUMNS: [Field; 6] = [
     whole("KIND", "kind"),
@@ -58,26 +62,45 @@ const CSV: [Column; 7] = [
 ];
 
 impl Answers {
-    /// Counts a decision whose review was answered.
-    pub(super) fn take(&mut self, decision: &Decision) {
+    /// Counts a decision whose review was answered, by the governing record of the answer if the export has it. A person's
+    /// name is that of the records of their passkeys.
+    pub(super) fn take(&mut self, decision: &Decision, people: &People) {
         let Some(review) = &decision.review else { return };
         if !matches!(review.status, ReviewStatus::Approved | ReviewStatus::Denied) {
             return;
         }
-        let (kind, id, name) = match &review.resolved_by {
-            Some(Actor::Person { id, name }) => ("person", Some(id.to_string()), Some(name.clone())),
+        let by = people.answered_by(review, u64::MAX);
+        let is_enrolled = |by: &Actor| match by {
+            Actor::Person { id, name } => people.name(*id) == Some(name),
+            Actor::Key { .. } => true,
+        };
+        if by != review.resolved_by.as_ref() || by.is_some_and(|by| !is_enrolled(by)) {
+            self.otherwise = self.otherwise.saturating_add(1);
+        }
+        let (kind, id, name) = match by {
+            Some(Actor::Person { id, .. }) => {
+                ("person", Some(id.to_string()), people.name(*id).map(ToOwned::to_owned))
+            }
             Some(Actor::Key { id, name }) => ("key", Some(id.clone()), name.clone()),
             None => ("unknown", None, None),
         };
         let request = &decision.claims.request;
         let currency = request.currency.as_str().to_owned();
-        let sum = self.0.entry(Key { kind, id, name, answer: review.status.as_str(), currency }).or_default();
+        let sum =
+            self.rows.entry(Key { kind, id, name, answer: review.status.as_str(), currency }).or_default();
         sum.requests = sum.requests.saturating_add(1);
         sum.amount = sum.amount.plus(request.amount);
     }
 
     pub(super) fn print(&self, output: &mut Output) -> Result<(), Failure> {
-        let rows: Vec<_> = self.0.iter().map(|(key, sum)| Row { key, sum }).collect();
+        if self.otherwise > 0 {
+            warn(format_args!(
+                "{} rows name another than the governing record of the answer, or a person by another name than their \
+                 passkey has: mandate audit says what is wrong with this export",
+                self.otherwise
+            ));
+        }
+        let rows: Vec<_> = self.rows.iter().map(|(key, sum)| Row { key, sum }).collect();
         if output.is_json() {
             return output.json(&serde_json::json!({ "rows": rows }));
         }
