@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::error::Fault;
+use crate::error::{Fault, Refusal};
 
 /// What a person may do in the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -113,6 +113,9 @@ impl fmt::Display for Actor {
     }
 }
 
+/// Why a statement that has expired is refused.
+pub const LATE: &str = "the statement is over: it is good for two minutes";
+
 /// Who answers now. For a person with the hash of the answer that they signed, as the public log has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct By {
@@ -120,6 +123,21 @@ pub struct By {
     pub actor: Actor,
     /// The hash of the signed answer.
     pub answer: Option<String>,
+    /// When the statement that was signed expires. What waited for a lock until then changes nothing.
+    pub until: Option<Timestamp>,
+}
+
+impl By {
+    /// Refuses what is too late at `now`.
+    ///
+    /// # Errors
+    /// The statement that was signed has expired.
+    pub fn must_be_in_time(&self, now: Timestamp) -> Result<(), Refusal> {
+        match self.until.filter(|until| *until <= now) {
+            Some(_) => Err(Refusal::invalid(LATE)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The number of bytes of a secret.

@@ -14,5 +14,5 @@ use crate::store::tx::Tx;
 pub fn of_key(tx: &mut Tx<'_>, call: &Call) -> Result<By, Fault> {
     let (hash, name) = sql::keys::named(tx, call.caller.key)?;
     let actor = Actor { kind: ActorKind::Key, id: KeyId::of(&hash).to_string(), name };
-    Ok(By { actor, answer: None })
+    Ok(By { actor, answer: None, until: None })
 }

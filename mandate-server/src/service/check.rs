@@ -7,6 +7,7 @@ pub(super) mod closing;
 mod kept;
 mod log;
 mod public_log;
+mod signed;
 mod usage;
 
 use mandate_core::{DecisionId, EscrowId, ExportId, MandateId, ReviewId};
@@ -174,7 +175,8 @@ fn checked(
 }
 
 /// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the
-/// log, the checksums of what is written down, the answers kept under idempotency keys among it, and the public logs. Without
+/// log, the checksums of what is written down, the answers kept under idempotency keys among it, what people have signed, and
+/// the public logs. Without
 /// `secrets` what the rows say is not compared with the public logs, but for their tokens.
 ///
 /// # Errors
@@ -190,6 +192,7 @@ pub fn full(tx: &mut Tx<'_>, secrets: Option<&LogSecrets>, listener: &mut dyn Li
         checked(tx, guarded.table, |tx, found| guarded.broken(tx, found), listener)?;
     }
     kept::walk(tx, listener)?;
+    signed::walk(tx, listener)?;
     public_log::walk(tx, secrets, listener)
 }
 

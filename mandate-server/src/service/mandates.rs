@@ -219,6 +219,7 @@ pub fn revoke_by(
     let state = sql::agents::lock(tx, &key)?.ok_or_else(lost)?;
     // Read again, now that the agent is locked.
     let (now, mut mandate) = (moments.now(tx)?, find_in(tx, environment, id)?);
+    by.must_be_in_time(now)?;
     if mandate.revoked_at.is_some() {
         return Ok((outbox::data(&mandate.view(now))?, false));
     }

@@ -208,7 +208,7 @@ fn lost() -> Fault {
 }
 
 /// Locks the agent, then the review, and resolves the review: exactly one resolution wins. A request that waited for a
-/// lock until the review had expired is refused: readers have seen it expired.
+/// lock until the review, or the statement that a person signed, had expired is refused: readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
     (environment, id): (i64, ReviewId),
@@ -228,6 +228,7 @@ fn pending(
         Resolution::Approve => moments.deciding(tx)?,
         Resolution::Deny => moments.now(tx)?,
     };
+    by.must_be_in_time(now)?;
     let status: ReviewStatus = review.status.at(review.expires_at, now);
     review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
     (review.resolved_at, review.resolved_by) = (Some(now), Some(by.actor.clone()));

@@ -46,6 +46,7 @@ mod retention;
 mod reviews;
 mod rotation;
 mod settlement;
+mod signed;
 mod states;
 mod sweep;
 mod uncounted;

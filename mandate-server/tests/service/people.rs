@@ -28,7 +28,7 @@ const REVIEWED: &str = r#","review_above":200"#;
 const SANDBOX: EnvironmentKind = EnvironmentKind::Sandbox;
 
 /// A review that waits for `role:cfo`.
-async fn review(world: &World) -> (ReviewId, Value) {
+pub(crate) async fn review(world: &World) -> (ReviewId, Value) {
     let agent = world.agent(&format!("a{}", world.new_id()[15])).await;
     world.mandate(&agent, 10_000, REVIEWED).await;
     let asked = world.ask(&agent, "300").await;

@@ -48,6 +48,7 @@ mod reviews;
 mod rotation;
 mod settlement;
 mod shared_jobs;
+mod signed;
 mod sweep;
 mod usage;
 mod witnesses;

@@ -10,7 +10,7 @@ use super::statements::must_be_allowed;
 use super::{Actor, Viewer, acting, record_by, sessions};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
-use crate::model::people::{AnswerRecord, Answered, By, PasskeyRecord, PersonRecord, StatementRecord};
+use crate::model::people::{AnswerRecord, Answered, By, LATE, PasskeyRecord, PersonRecord, StatementRecord};
 use crate::service::decide::Engine;
 use crate::service::moments::Moments;
 use crate::service::{mandates, reviews};
@@ -63,7 +63,8 @@ pub fn answer(
     let role = role(tx, viewer.environment.id, &statement)?;
     must_be_allowed(tx, viewer, &record, (statement.subject.answer(), &role), now)?;
     let content = answer.to_json();
-    let by = By { actor: Actor::person(&record.person), answer: Some(answer.hash()) };
+    let until = Some(statement.expires);
+    let by = By { actor: Actor::person(&record.person), answer: Some(answer.hash()), until };
     let (to, outcome) = match &statement.subject {
         Subject::Stop => {
             let id = statement.mandate;
@@ -124,9 +125,7 @@ fn used_up(
     let (check, message) = match found {
         None => ("unknown", "the statement is unknown to this session"),
         Some(statement) if statement.used_at.is_some() => ("used", "the statement is used: it is good once"),
-        Some(statement) if statement.expires_at <= now => {
-            ("late", "the statement is over: it is good for two minutes")
-        }
+        Some(statement) if statement.expires_at <= now => ("late", LATE),
         Some(statement) => {
             if sql::answers::use_statement(tx, viewer.environment.id, challenge, now)? {
                 return Ok(statement);

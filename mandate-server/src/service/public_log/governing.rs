@@ -1,5 +1,5 @@
 //! What governs an environment, and who changed it: a record for each change, written in its transaction. The log holds a
-//! hash of it, so that no change stays silent. docs/proof.md has the records' forms.
+//! hash of it, so that no change stays silent. docs/proof.md has the forms of those about people.
 
 use mandate_core::json::one_line;
 use mandate_core::people::{CredentialId, PersonKey};

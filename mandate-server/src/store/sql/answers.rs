@@ -1,6 +1,6 @@
 //! Statements that people are given to sign, and their answers.
 
-use mandate_core::{ReviewId, Timestamp};
+use mandate_core::{MandateId, PersonId, ReviewId, Timestamp};
 
 use super::checksums::ANSWERS;
 use crate::error::Fault;
@@ -22,6 +22,9 @@ const INSERT: &str = "/* answers.insert */
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 const OF_REVIEW: &str = "/* answers.of_review */
     SELECT content FROM answers WHERE environment = $1 AND review = $2";
+const ONWARD: &str = "/* answers.onward */
+    SELECT environment, answer, person, review, mandate, at, content FROM answers
+    WHERE (environment, answer) > ($1, $2) ORDER BY environment, answer LIMIT $3";
 const FIND: &str = "/* answers.find */ SELECT content FROM answers WHERE environment = $1 AND answer = $2";
 
 /// Writes a statement.
@@ -104,4 +107,22 @@ pub fn of_review(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<
 /// The content of the answer with this SHA-256.
 pub fn find(tx: &mut Tx<'_>, environment: i64, hash: [u8; 32]) -> Result<Option<String>, Fault> {
     tx.row(FIND, &[environment.into(), hash.into()])?.map(|mut row| row.text()).transpose()
+}
+
+/// At most `limit` answers after a place, in the order of environments and hashes. Their checksums are not compared.
+pub fn onward(tx: &mut Tx<'_>, after: (i64, &[u8]), limit: i64) -> Result<Vec<AnswerRecord>, Fault> {
+    let rows = tx.query(ONWARD, &[after.0.into(), after.1.to_vec().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        let (environment, hash, person) = (row.integer()?, row.bytes()?, PersonId::from_bytes(row.bytes()?));
+        let to = match (row.maybe_bytes()?, row.maybe_bytes()?) {
+            (Some(review), None) => Answered::Review(ReviewId::from_bytes(review)),
+            (None, Some(mandate)) => Answered::Mandate(MandateId::from_bytes(mandate)),
+            _ => {
+                return Err(Fault::corrupt("database: an answer to none, or to both a review and a mandate"));
+            }
+        };
+        let (at, content) = (Timestamp::from_millis(row.integer()?), row.text()?);
+        Ok(AnswerRecord { environment, hash, person, to, at, content })
+    })
+    .collect()
 }
