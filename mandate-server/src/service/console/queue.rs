@@ -10,7 +10,7 @@ use crate::store::tx::Tx;
 pub use crate::store::sql::reviews::Waiting;
 
 /// How many reviews the queue shows at most: those that expire first.
-pub const MAX_SHOWN: i64 = 200;
+pub const MAX_SHOWN: i64 = 100;
 
 /// The queue.
 #[derive(Debug, Serialize)]
