@@ -74,6 +74,40 @@ export async function start({ playwright, axe, screenshots, allowed, secret }) {
   return { open, looks, run, pictures: () => pictures, close: () => browser.close() };
 }
 
+/** A passkey for a tab: a new one, or those given. */
+export async function passkey(tab, credentials = []) {
+  const session = await tab.context().newCDPSession(tab);
+  await session.send('WebAuthn.enable');
+  const { authenticatorId } = await session.send('WebAuthn.addVirtualAuthenticator', {
+    options: {
+      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: true, isUserVerified: true,
+      automaticPresenceSimulation: true,
+    },
+  });
+  for (const credential of credentials) await session.send('WebAuthn.addCredential', { authenticatorId, credential });
+  return {
+    credentials: async () => (await session.send('WebAuthn.getCredentials', { authenticatorId })).credentials,
+    verified: (isUserVerified) => session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified }),
+  };
+}
+
+/** A POST to the API at an address. */
+export async function call(api, key, path, body) {
+  const response = await fetch(`${api}${path}`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return response.json();
+}
+
+/** A review that waits: of a payment of an agent's, who asks the API at an address. */
+export async function review(api, agent, amount, recipient = 'vendor:acme') {
+  const asked = await call(api, agent, '/authorizations', { amount, currency: 'USD', recipient, category: 'software' });
+  assert.equal(asked.verdict, 'review', JSON.stringify(asked));
+  return asked.review.id;
+}
+
 /** The proof of a token from the log of sandboxes, and the log's key. It is there some seconds after the token. */
 export async function proofOf(issuer, hash) {
   for (let attempt = 0; attempt < 120; attempt++) {

@@ -22,6 +22,7 @@ use crate::model::master_key::MasterKey;
 use crate::service::decide::Engine;
 use crate::service::endpoint::EgressPolicy;
 use crate::service::moments::Moments;
+use crate::service::people::challenges::Challenges;
 use crate::service::signing::rotation::Maker;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
@@ -35,6 +36,7 @@ use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
+use zeroize::Zeroizing;
 
 /// How long another server on the same SQLite file may take to end after its drain delay: connections end within 15 seconds,
 /// the store within 5.
@@ -50,6 +52,7 @@ pub(super) struct Parts {
     entropy: Arc<dyn Entropy>,
     keyring: Keyring,
     cursor_key: Arc<CursorKey>,
+    challenge_key: Zeroizing<[u8; 32]>,
     engine: Arc<Engine>,
     moments: Arc<Moments>,
     keys: Arc<KeyCache>,
@@ -80,7 +83,7 @@ impl Parts {
         metrics: Metrics,
     ) -> Result<Self, Fault> {
         let Config { settings, master_key } = config;
-        let cursor_key = Arc::new(master_key.cursor_key()?);
+        let (cursor_key, challenge_key) = (Arc::new(master_key.cursor_key()?), master_key.challenge_key()?);
         let (owned, keyring) = {
             let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
@@ -132,6 +135,7 @@ impl Parts {
             entropy,
             keyring,
             cursor_key,
+            challenge_key,
             engine,
             moments,
         })
@@ -174,7 +178,8 @@ impl Parts {
         let origin = urls.console.as_deref().ok_or_else(|| Fault::new("a console without an address"))?;
         let (store, engine) = (self.store.clone(), Arc::clone(&self.engine));
         let time = (Arc::clone(&self.moments), Arc::clone(&self.clock));
-        let console = Console::new(store, engine, time, (&urls.verdicts, origin), stopping)?;
+        let at = (&*urls.verdicts, origin, Challenges::new(self.challenge_key.clone()));
+        let console = Console::new(store, engine, time, at, stopping)?;
         console_router(Arc::new(console))
     }
 

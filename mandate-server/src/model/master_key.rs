@@ -64,10 +64,21 @@ impl MasterKey {
     /// # Errors
     /// Never, with a key of 32 bytes.
     pub fn cursor_key(&self) -> Result<CursorKey, Fault> {
-        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(self.0.as_slice())
+        Ok(CursorKey::new(self.derive(b"mandate cursor key 1")?))
+    }
+
+    /// The key that the console's challenges are made with: the same for every server with this master key.
+    ///
+    /// # Errors
+    /// Never, with a key of 32 bytes.
+    pub fn challenge_key(&self) -> Result<Zeroizing<[u8; 32]>, Fault> {
+        self.derive(b"mandate console challenges 1").map(Zeroizing::new)
+    }
+
+    fn derive(&self, purpose: &[u8]) -> Result<[u8; 32], Fault> {
+        let mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(self.0.as_slice())
             .map_err(|_| Fault::new("the master key is not of 32 bytes"))?;
-        mac.update(b"mandate cursor key 1");
-        Ok(CursorKey::new(mac.finalize().into_bytes().into()))
+        Ok(mac.chain_update(purpose).finalize().into_bytes().into())
     }
 
     fn cipher(&self) -> Result<Aes256Gcm, Fault> {

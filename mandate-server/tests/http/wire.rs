@@ -18,8 +18,18 @@ pub(crate) struct Reply {
 
 /// One request over a connection of its own, written as given.
 pub(crate) async fn exchange(at: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+    over(TcpStream::connect(at).await.unwrap(), method, path, headers, body).await
+}
+
+/// The same over this connection.
+pub(crate) async fn over(
+    mut stream: TcpStream,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> Reply {
     let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
-    let mut stream = TcpStream::connect(at).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     // A server that has seen enough may close before all of the body is written.
     let _ = stream.write_all(body).await;

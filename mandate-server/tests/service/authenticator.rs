@@ -8,17 +8,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mandate_core::es256::{self, SecretKey, Signer};
 use mandate_core::jwks::Kid;
 use mandate_core::people::{Assertion, CredentialId, Registration, RelyingParty};
-use mandate_core::{AgentName, EnvironmentKind, PersonId, Principal};
+use mandate_core::{AgentName, EnvironmentKind, PersonId, Principal, Timestamp};
 use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
 use mandate_server::error::Refusal;
 use mandate_server::model::call::ScriptError;
-use mandate_server::service::audit::Operator;
+use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::people::answers::{self, Outcome};
-use mandate_server::service::people::enrolment::{self, Finished};
+use mandate_server::service::people::challenges::{Challenges, Purpose};
+use mandate_server::service::people::enrolment::{self, Finished, Registering};
 use mandate_server::service::people::statements::{self, Issued, Subject};
 use mandate_server::service::people::{self, May, New, Secret, Viewer};
 use mandate_server::store::tx::Tx;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::apart;
@@ -59,6 +60,11 @@ impl Authenticator {
             authenticator_data: data,
             client_data: client_data("webauthn.create", challenge, ORIGIN),
         }
+    }
+
+    /// The same key under the id of another passkey.
+    pub(crate) fn posing_as(&self, other: &Self) -> Self {
+        Self { signer: Arc::clone(&self.signer), credential: other.credential.clone() }
     }
 
     pub(crate) fn sign(&self, challenge: [u8; 32]) -> Assertion {
@@ -113,6 +119,10 @@ pub(crate) fn party() -> RelyingParty {
     RelyingParty::of_origin(ORIGIN).unwrap()
 }
 
+pub(crate) fn challenges() -> Challenges {
+    Challenges::new(zeroize::Zeroizing::new([5; 32]))
+}
+
 pub(crate) fn acme() -> AgentName {
     AgentName::parse("acme").unwrap()
 }
@@ -163,15 +173,19 @@ pub(crate) async fn enrol(
     secret: &Secret,
     authenticator: &Authenticator,
 ) -> Result<(Viewer, Secret), Refusal> {
-    let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
-    let link = Secret::parse(&secret.to_text()).unwrap();
-    let begun = run(world, move |tx| enrolment::begin(tx, &moments, &environment, &link)).await?;
+    let begun = begin(world, secret).await?;
     let finished = Finished {
         challenge: begun.challenge,
         registration: authenticator.register(begun.challenge),
         label: "laptop".to_owned(),
     };
     finish(world, secret, finished).await
+}
+
+pub(crate) async fn begin(world: &World, secret: &Secret) -> Result<Registering, Refusal> {
+    let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
+    let link = Secret::parse(&secret.to_text()).unwrap();
+    run(world, move |tx| enrolment::begin(tx, &moments, &challenges(), (&environment, &acme()), &link)).await
 }
 
 pub(crate) async fn finish(
@@ -181,8 +195,11 @@ pub(crate) async fn finish(
 ) -> Result<(Viewer, Secret), Refusal> {
     let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
     let link = Secret::parse(&secret.to_text()).unwrap();
-    run(world, move |tx| enrolment::finish(tx, &moments, &party(), (&environment, &acme()), &link, &finished))
-        .await
+    run(world, move |tx| {
+        let of = (&environment, &acme());
+        enrolment::finish(tx, &moments, &challenges(), &party(), of, &link, &finished)
+    })
+    .await
 }
 
 /// A person of this role who is signed in.
@@ -208,4 +225,40 @@ pub(crate) async fn answer(
     let viewer = viewer.clone();
     run(world, move |tx| answers::answer(tx, &moments, &engine, &party(), &viewer, challenge, &assertion))
         .await
+}
+
+/// A challenge to sign in to a kind of environment of `acme`.
+pub(crate) fn challenge(world: &World, kind: EnvironmentKind) -> [u8; 32] {
+    let random = world.ids.random();
+    challenges().make((&acme(), kind), Purpose::SignIn, world.clock.now(), &random)
+}
+
+/// Finishes a sign-in to the sandbox.
+pub(crate) async fn sign_in(
+    world: &World,
+    challenge: [u8; 32],
+    assertion: Assertion,
+) -> Result<(Viewer, Secret), Refusal> {
+    let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
+    run(world, move |tx| {
+        let of = (&environment, &acme());
+        people::sign_in::finish(tx, &moments, &challenges(), &party(), of, challenge, &assertion)
+    })
+    .await
+}
+
+pub(crate) async fn signed_in(world: &World, with: &Authenticator) -> Result<(Viewer, Secret), String> {
+    let challenge = challenge(world, EnvironmentKind::Sandbox);
+    sign_in(world, challenge, with.sign(challenge)).await.map_err(|refusal| refusal.message)
+}
+
+/// What audit records say that was done, oldest first: the action, and the check that refused it.
+pub(crate) fn audited(world: &World) -> Vec<(String, Option<String>)> {
+    let records =
+        operate(world, |tx| Ok(audit::newest(tx, None, Timestamp::from_seconds(0), 1_000)?)).unwrap();
+    let said = records.into_iter().rev().map(|record| {
+        let details: Value = serde_json::from_str(record.details.get()).unwrap();
+        (record.action, details["refused"].as_str().map(ToOwned::to_owned))
+    });
+    said.collect()
 }

@@ -12,6 +12,7 @@ mod adjoining;
 mod agents_and_mandates;
 mod apart;
 mod archive;
+mod attacks;
 mod authenticator;
 mod backups;
 mod check;

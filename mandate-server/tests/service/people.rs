@@ -1,24 +1,21 @@
 //! People: enrolled by a link, signed in by a passkey, answering by what they sign.
 
-use std::sync::Arc;
-
 use mandate_core::json::Object;
 use mandate_core::people::Answer;
-use mandate_core::{EnvironmentKind, MandateId, ReviewId, Timestamp};
+use mandate_core::{EnvironmentKind, MandateId, ReviewId};
 use mandate_server::clock::Clock as _;
-use mandate_server::service::audit;
 use mandate_server::service::exports::Format;
 use mandate_server::service::people::answers::Outcome;
 use mandate_server::service::people::enrolment::Finished;
 use mandate_server::service::people::statements::{MAX_STATEMENTS, STATEMENT_SECONDS, Subject};
-use mandate_server::service::people::{self, May, Secret, Viewer, sessions, sign_in};
+use mandate_server::service::people::{self, May, Secret, Viewer, sessions};
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::sql::{self, log_records};
+use mandate_server::store::sql::log_records;
 use serde_json::{Value, json};
 
 use crate::authenticator::{
-    Authenticator, GOOD, ORIGIN, acme, answer, created, enrol, finish, issue, operate, operator, party,
-    person, run,
+    Authenticator, GOOD, ORIGIN, acme, answer, audited, created, enrol, finish, issue, operate, operator,
+    party, person, run, signed_in,
 };
 use crate::exports::Archive;
 use crate::oracle;
@@ -33,17 +30,6 @@ pub(crate) async fn review(world: &World) -> (ReviewId, Value) {
     world.mandate(&agent, 10_000, REVIEWED).await;
     let asked = world.ask(&agent, "300").await;
     (ReviewId::parse(asked["review"]["id"].as_str().unwrap()).unwrap(), asked["decision"].clone())
-}
-
-/// What audit records say that was done, oldest first: the action, and the check that refused it.
-fn audited(world: &World) -> Vec<(String, Option<String>)> {
-    let records =
-        operate(world, |tx| Ok(audit::newest(tx, None, Timestamp::from_seconds(0), 1_000)?)).unwrap();
-    let said = records.into_iter().rev().map(|record| {
-        let details: Value = serde_json::from_str(record.details.get()).unwrap();
-        (record.action, details["refused"].as_str().map(ToOwned::to_owned))
-    });
-    said.collect()
 }
 
 /// The checks by which answers were refused.
@@ -64,18 +50,6 @@ async fn found(world: &World, secret: &Secret) -> Option<(Viewer, bool)> {
     let secret = Secret::parse(&secret.to_text()).unwrap();
     let read = world.store.read(move |tx| sessions::find(tx, now, &environment, &acme(), &secret));
     read.await.unwrap().unwrap()
-}
-
-async fn signed_in(world: &World, with: &Authenticator) -> Result<(Viewer, Secret), String> {
-    let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
-    let of = environment.clone();
-    let challenge = run(world, move |tx| sign_in::begin(tx, &moments, &of)).await.unwrap();
-    let (moments, assertion) = (Arc::clone(&world.moments), with.sign(challenge));
-    let finished = run(world, move |tx| {
-        let of = (&environment, &acme());
-        sign_in::finish(tx, &moments, &party(), of, challenge, &assertion)
-    });
-    finished.await.map_err(|refusal| refusal.message)
 }
 
 #[tokio::test]
@@ -346,30 +320,4 @@ async fn a_session_is_given_so_many_statements() {
     assert_eq!(issue(&world, &ada, Subject::Approve(review)).await.unwrap_err().code.status(), 429);
     world.clock.advance(STATEMENT_SECONDS);
     assert!(issue(&world, &ada, Subject::Approve(review)).await.is_ok());
-}
-
-#[tokio::test]
-async fn so_many_sign_ins_wait_at_most() {
-    let world = World::new().await;
-    let environment = world.organization.environment.clone();
-    let (id, end) = (environment.id, world.clock.now().plus_seconds(sign_in::CHALLENGE_SECONDS));
-    let fill = run(&world, move |tx| {
-        for number in 1..sign_in::MAX_CHALLENGES {
-            let mut challenge = [0; 32];
-            challenge[..8].copy_from_slice(&number.to_be_bytes());
-            sql::sessions::insert_challenge(tx, id, challenge, None, end)?;
-        }
-        Ok(())
-    });
-    fill.await.unwrap();
-    let begin = async || {
-        let (moments, of) = (Arc::clone(&world.moments), environment.clone());
-        run(&world, move |tx| sign_in::begin(tx, &moments, &of)).await
-    };
-    begin().await.unwrap();
-    assert_eq!(begin().await.unwrap_err().code.status(), 429);
-    world.clock.advance(sign_in::CHALLENGE_SECONDS);
-    let now = world.clock.now();
-    run(&world, move |tx| Ok(sessions::forget(tx, now, sign_in::MAX_CHALLENGES)?)).await.unwrap();
-    begin().await.unwrap();
 }

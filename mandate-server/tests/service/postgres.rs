@@ -13,6 +13,7 @@ mod adjoining;
 mod agents_and_mandates;
 mod apart;
 mod archive;
+mod attacks;
 mod authenticator;
 mod check;
 mod clock;

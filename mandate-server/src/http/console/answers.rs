@@ -8,7 +8,7 @@ use mandate_core::people::{Assertion, CredentialId};
 use mandate_core::{DecisionId, Invalid, MandateId, ReviewId, Timestamp, Verdict};
 use serde::Serialize;
 
-use super::post::{Post, base64url, challenge, json};
+use super::post::{Post, answered, base64url, challenge};
 use super::session::session_over;
 use crate::http::respond::Failure;
 use crate::service::people::Viewer;
@@ -56,7 +56,7 @@ pub(super) async fn issue(post: Post) -> Result<Response, Failure> {
     let subject = post.parse(subject)?;
     let (moments, by) = (Arc::clone(&post.console.moments), post.console.issuer.clone());
     let issued = post.write(move |tx| statements::issue(tx, &moments, &viewer, &subject, &by)).await?;
-    json(&Issued {
+    answered(&Issued {
         statement: &issued.json,
         challenge: base64url(&issued.challenge),
         credential: issued.credential,
@@ -104,7 +104,7 @@ pub(super) async fn answer(post: Post) -> Result<Response, Failure> {
         (Arc::clone(&console.moments), Arc::clone(&console.engine), console.party.clone());
     let outcome =
         post.write(move |tx| answers::answer(tx, &moments, &engine, &party, &viewer, challenge, &assertion));
-    json(&match outcome.await? {
+    answered(&match outcome.await? {
         Outcome::Approved { decision, verdict, reason } => Answered::Approved { decision, verdict, reason },
         Outcome::Denied => Answered::Denied,
         Outcome::Stopped => Answered::Stopped,

@@ -35,6 +35,7 @@ use crate::clock::Clock;
 use crate::error::Fault;
 use crate::service::decide::Engine;
 use crate::service::moments::Moments;
+use crate::service::people::challenges::Challenges;
 use crate::store::Store;
 use crate::store::tx::Tx;
 use feed::Feeds;
@@ -56,7 +57,9 @@ pub(crate) struct Console {
     issuer: String,
     /// What passkeys are bound to.
     party: RelyingParty,
-    /// How often people sign in at each address: by its hash, whose key no caller knows.
+    /// What passkeys sign to come in.
+    challenges: Challenges,
+    /// How often each client signs in, and each address is sent forged requests: by hashes, whose key no caller knows.
     rates: Rates,
     hasher: RandomState,
     feeds: Arc<Feeds>,
@@ -76,7 +79,7 @@ impl Console {
         store: Store,
         engine: Arc<Engine>,
         (moments, clock): (Arc<Moments>, Arc<dyn Clock>),
-        (issuer, origin): (&str, &str),
+        (issuer, origin, challenges): (&str, &str, Challenges),
         stopping: watch::Receiver<bool>,
     ) -> Result<Self, Fault> {
         let party = RelyingParty::of_origin(origin).map_err(|e| Fault::new(e.to_string()))?;
@@ -88,6 +91,7 @@ impl Console {
             clock,
             issuer: issuer.to_owned(),
             party,
+            challenges,
             rates: Rates::new(),
             hasher: RandomState::new(),
             room: Semaphore::new(MAX_READING),

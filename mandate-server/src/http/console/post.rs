@@ -1,5 +1,6 @@
 //! What the console's script posts: JSON, from the console's own pages alone.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request};
@@ -12,23 +13,29 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use mandate_core::Invalid;
 use mandate_core::json::Object;
 use serde::Serialize;
+use serde_json::json;
 
 use super::Console;
 use super::session::Place;
 use crate::error::{Code, Fault, Refusal};
 use crate::http::body;
-use crate::http::respond::{Failure, JSON, response};
+use crate::http::limit::peers::Peer;
+use crate::http::respond::{Failure, JSON, escaped, response};
+use crate::service::people::challenges::CHALLENGE_BYTES;
+use crate::service::people::refused::forged;
 
 /// What a browser says of the page that asks (Fetch Metadata Request Headers, section 2.2).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// A challenge, in bytes.
-const CHALLENGE_BYTES: usize = 32;
+/// For how many forged requests at an environment's address the database is asked, in any 60 seconds.
+const FORGED_PER_MINUTE: u32 = 60;
 
 /// A POST of the console's script, whose body has arrived.
 pub(super) struct Post {
     pub(super) console: Arc<Console>,
     pub(super) place: Place,
     pub(super) headers: HeaderMap,
+    /// Who asks, where the listener sees it.
+    pub(super) client: Option<Peer>,
     body: Bytes,
 }
 
@@ -38,10 +45,36 @@ impl FromRequest<Arc<Console>> for Post {
     async fn from_request(request: Request, console: &Arc<Console>) -> Result<Self, Failure> {
         let (head, body) = request.into_parts();
         let place = Place::of(head.uri.path())?;
-        same_origin(&head.headers, console.party.origin())?;
+        if let Err(refusal) = same_origin(&head.headers, console.party.origin()) {
+            return Err(console.forged(place, &head.headers, refusal).await);
+        }
         let content = body::read(body, || Ok::<_, Failure>(())).await?;
         let body = content.checked(&head.headers)?;
-        Ok(Self { console: Arc::clone(console), place, headers: head.headers, body })
+        let client = head.extensions.get().copied();
+        Ok(Self { console: Arc::clone(console), place, headers: head.headers, client, body })
+    }
+}
+
+impl Console {
+    /// Refuses a request that another site's page, or no page at all, has sent, with an audit record.
+    async fn forged(&self, place: Place, headers: &HeaderMap, refusal: Refusal) -> Failure {
+        let key = self.hasher.hash_one(("forged", &place.base)).cast_signed();
+        if self.rates.admit(key, FORGED_PER_MINUTE, self.clock.now()).is_err() {
+            return refusal.into();
+        }
+        let said = |name| headers.get(name).map(|value| escaped(&String::from_utf8_lossy(value.as_bytes())));
+        let details =
+            json!({ "path": place.rest, "origin": said(header::ORIGIN), "fetch_site": said(FETCH_SITE) });
+        let moments = Arc::clone(&self.moments);
+        let recorded = self.store.write(move |tx| {
+            let of = (&place.organization, place.kind);
+            forged::<()>(tx, &moments, of, (details.clone(), refusal.clone()))
+        });
+        match recorded.await {
+            Ok(Err(refusal)) => refusal.into(),
+            Ok(Ok(())) => Fault::new("a forged request is not refused").into(),
+            Err(fault) => fault.into(),
+        }
     }
 }
 
@@ -92,7 +125,7 @@ pub(super) fn base64url(bytes: &[u8]) -> String {
 }
 
 /// An answer to the script.
-pub(super) fn json(body: &impl Serialize) -> Result<Response, Failure> {
+pub(super) fn answered(body: &impl Serialize) -> Result<Response, Failure> {
     let body = serde_json::to_vec(body).map_err(|e| Fault::new(e.to_string()))?;
     Ok(response(StatusCode::OK, [(header::CONTENT_TYPE, JSON)], body))
 }

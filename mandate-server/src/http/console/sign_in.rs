@@ -13,19 +13,20 @@ use serde::Serialize;
 
 use super::Console;
 use super::frame::{Frame, Shown, html};
-use super::post::{Post, base64url, challenge, json};
+use super::post::{Post, answered, base64url, challenge};
 use super::session::{Place, session_over};
 use crate::error::{Code, Refusal};
-use crate::http::limit::rate::Exceeded;
 use crate::http::respond::{Failure, response};
 use crate::model::call::{Environment, ScriptError};
+use crate::service::people::challenges::Purpose;
 use crate::service::people::enrolment::{self, Finished};
 use crate::service::people::{Secret, sessions, sign_in};
 use crate::store::tx::Tx;
 use crate::worker::sweep::keep_hold;
 
-/// How many passkeys of an environment may be asked for, and how many checked, in any 60 seconds.
-const PER_MINUTE: u32 = 120;
+/// How many passkeys a client may be asked for, and how many checked, in any 60 seconds: it cannot keep others out. Where
+/// the listener sees a proxy and no client, that limits.
+const PER_CLIENT: u32 = 120;
 
 #[derive(Debug, Template)]
 #[template(path = "console/sign_in.html")]
@@ -84,23 +85,21 @@ pub(super) async fn enrol_page(uri: Uri) -> Result<Response, Shown> {
     html(&Enrol { frame: Frame::open(&place) })
 }
 
-impl Console {
-    /// Counts a sign-in or a registration at a place.
-    fn admit_sign_in(&self, place: &Place) -> Result<(), Exceeded> {
-        self.rates.admit(self.hasher.hash_one(&place.base).cast_signed(), PER_MINUTE, self.clock.now())
-    }
-}
-
 impl Post {
-    /// The environment that the address names, if there is one. Each address has its rate, whether it names one or not, so that
-    /// no answer shows which organizations exist.
-    async fn environment(&self) -> Result<Option<Environment>, Failure> {
-        let admitted = self.console.admit_sign_in(&self.place);
-        admitted.map_err(|exceeded| {
+    /// Counts a sign-in or a registration of the client, where the listener sees who that is.
+    fn admit(&self) -> Result<(), Refusal> {
+        let (console, Some(client)) = (&self.console, self.client) else { return Ok(()) };
+        let key = console.hasher.hash_one(client).cast_signed();
+        console.rates.admit(key, PER_CLIENT, console.clock.now()).map_err(|exceeded| {
             let seconds = exceeded.retry_after_seconds;
-            let message = format!("too many people sign in at once; try again after {seconds} seconds");
+            let message = format!("too many sign-ins from your network; try again after {seconds} seconds");
             Refusal::new(Code::RateLimited, message)
-        })?;
+        })
+    }
+
+    /// The environment that the address names, if there is one, once the client is counted.
+    async fn environment(&self) -> Result<Option<Environment>, Failure> {
+        self.admit()?;
         self.console.environment(&self.place).await
     }
 
@@ -121,16 +120,14 @@ impl Post {
     }
 }
 
-/// Gives a challenge to be signed.
+/// Gives a challenge to be signed. It is kept nowhere, and no answer says which organizations exist.
 pub(super) async fn begin_sign_in(post: Post) -> Result<Response, Failure> {
     post.nothing()?;
-    let moments = Arc::clone(&post.console.moments);
-    let challenge = match post.environment().await? {
-        Some(environment) => post.write(move |tx| sign_in::begin(tx, &moments, &environment)).await?,
-        // As for an organization that exists: no answer says which do.
-        None => *moments.ids().random(),
-    };
-    json(&Begun { challenge: base64url(&challenge), rp: post.console.party.id() })
+    post.admit()?;
+    let (console, place) = (&post.console, &post.place);
+    let (of, random) = ((&place.organization, place.kind), console.moments.ids().random());
+    let challenge = console.challenges.make(of, Purpose::SignIn, console.clock.now(), &random);
+    answered(&Begun { challenge: base64url(&challenge), rp: console.party.id() })
 }
 
 /// Begins the session of the person whose passkey has signed.
@@ -145,10 +142,11 @@ pub(super) async fn finish_sign_in(post: Post) -> Result<Response, Failure> {
     let of = (&organization, kind);
     let unknown = || sign_in::not_enrolled(&assertion.credential, of);
     let environment = post.environment().await?.ok_or_else(unknown)?;
-    let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
+    let console = Arc::clone(&post.console);
     let finished = post.write(move |tx| {
+        let Console { moments, challenges, party, .. } = &*console;
         let of = (&environment, &organization);
-        sign_in::finish(tx, &moments, &party, of, challenge, &assertion)
+        sign_in::finish(tx, moments, challenges, party, of, challenge, &assertion)
     });
     let (_, secret) = finished.await?;
     post.begun(&secret)
@@ -163,9 +161,13 @@ pub(super) async fn begin_enrol(post: Post) -> Result<Response, Failure> {
     })?;
     let environment = post.environment().await?.ok_or_else(enrolment::unknown)?;
     let secret = Secret::parse(&secret).ok_or_else(enrolment::unknown)?;
-    let moments = Arc::clone(&post.console.moments);
-    let begun = post.write(move |tx| enrolment::begin(tx, &moments, &environment, &secret)).await?;
-    json(&Registering {
+    let (console, organization) = (Arc::clone(&post.console), post.place.organization.clone());
+    let begun = post.write(move |tx| {
+        let of = (&environment, &organization);
+        enrolment::begin(tx, &console.moments, &console.challenges, of, &secret)
+    });
+    let begun = begun.await?;
+    answered(&Registering {
         challenge: base64url(&begun.challenge),
         rp: post.console.party.id(),
         user: User { id: base64url(&begun.user_handle), name: begun.person.name },
@@ -185,10 +187,10 @@ pub(super) async fn finish_enrol(post: Post) -> Result<Response, Failure> {
     })?;
     let environment = post.environment().await?.ok_or_else(enrolment::unknown)?;
     let secret = Secret::parse(&secret).ok_or_else(enrolment::unknown)?;
-    let (moments, party) = (Arc::clone(&post.console.moments), post.console.party.clone());
-    let organization = post.place.organization.clone();
+    let (console, organization) = (Arc::clone(&post.console), post.place.organization.clone());
     let finished = post.write(move |tx| {
-        enrolment::finish(tx, &moments, &party, (&environment, &organization), &secret, &finished)
+        let Console { moments, challenges, party, .. } = &*console;
+        enrolment::finish(tx, moments, challenges, party, (&environment, &organization), &secret, &finished)
     });
     let (_, secret) = finished.await?;
     post.begun(&secret)

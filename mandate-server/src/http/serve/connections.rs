@@ -1,11 +1,13 @@
 //! The connections of a listener: accepted within its limits, served by hyper, and ended in order.
 
 use std::future::poll_fn;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 use super::stream::{ConnectionState, ConnectionStream, MAX_HEAD_BYTES};
-use crate::http::limit::peers::{PeerPermit, Peers};
+use crate::http::limit::peers::{Peer, PeerPermit, Peers};
 use crate::http::log::{Site, answer, answer_for_hyper};
 use crate::metrics::NoConnection;
 
@@ -82,13 +84,14 @@ pub(crate) async fn serve(socket: TcpListener, listener: Arc<Listener>, mut stop
             accepted = accept(&socket, &slots) => match accepted { Some(accepted) => accepted, None => break },
             _ = stop.changed() => break,
         };
-        let Ok(permit) = admit(&peers, peer.ip(), listener.limits.connections_per_peer) else {
+        let peer = Peer::at(peer.ip());
+        let Ok(permit) = admit(&peers, peer, listener.limits.connections_per_peer) else {
             listener.site.metrics.no_connection(listener.site.name, NoConnection::PeerLimit);
             continue;
         };
         let (listener, open, stop) = (Arc::clone(&listener), open.clone(), stop.clone());
         tokio::spawn(async move {
-            connection(listener, stream, stop).await;
+            connection(listener, (stream, peer), stop).await;
             drop((slot, permit, open));
         });
     }
@@ -120,21 +123,25 @@ async fn accept(
 }
 
 /// Counts a connection for its address, if connections of an address are limited.
-fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<PeerPermit>, ()> {
+fn admit(peers: &Peers, peer: Peer, most: Option<usize>) -> Result<Option<PeerPermit>, ()> {
     most.map(|most| peers.admit(peer, most).ok_or(())).transpose()
 }
 
 /// One connection, from its handshake to its end. Its errors are not logged: any peer can cause them at will.
-async fn connection(listener: Arc<Listener>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+async fn connection(
+    listener: Arc<Listener>,
+    (stream, peer): (TcpStream, Peer),
+    mut stop: watch::Receiver<bool>,
+) {
     let (name, metrics) = (listener.site.name, listener.site.metrics.clone());
     let _open = metrics.connection(name);
-    let Some(tls) = listener.tls.clone() else { return requests(listener, stream, stop).await };
+    let Some(tls) = listener.tls.clone() else { return requests(listener, (stream, peer), stop).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(listener.limits.handshake, tls.accept(stream)) => handshake,
         _ = stop.changed() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => requests(listener, stream, stop).await,
+        Ok(Ok(stream)) => requests(listener, (stream, peer), stop).await,
         Ok(Err(_)) => metrics.no_connection(name, NoConnection::Handshake),
         Err(_) => metrics.no_connection(name, NoConnection::HandshakeTimeout),
     }
@@ -142,7 +149,7 @@ async fn connection(listener: Arc<Listener>, stream: TcpStream, mut stop: watch:
 
 /// The requests of one connection, one after another. When the server stops, a running request is answered,
 /// but an incomplete head is not waited for.
-async fn requests<T>(listener: Arc<Listener>, stream: T, mut stop: watch::Receiver<bool>)
+async fn requests<T>(listener: Arc<Listener>, (stream, peer): (T, Peer), mut stop: watch::Receiver<bool>)
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -151,7 +158,10 @@ where
     let (state, head_time) = (ConnectionState::default(), listener.limits.head);
     let stream = ConnectionStream::new(stream, state.clone(), head_time);
     let (shared, answering) = (state.clone(), Arc::clone(&listener));
-    let service = service_fn(move |request| {
+    // Where connections of an address are not limited, that is a proxy's.
+    let client = listener.limits.connections_per_peer.map(|_| peer);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        client.and_then(|client| request.extensions_mut().insert(client));
         let (listener, state) = (Arc::clone(&answering), shared.clone());
         Box::pin(async move { answer(&listener.site, request, state).await })
     });

@@ -4,7 +4,8 @@ use mandate_core::people::{CredentialId, Registration, RelyingParty};
 use mandate_core::{AgentName, Timestamp};
 use serde_json::json;
 
-use super::refused::{lost, refuse};
+use super::challenges::{Challenges, Purpose};
+use super::refused::{lost, refuse_stranger};
 use super::{Person, Secret, Viewer, acting, name, record_by, sessions, sign_in};
 use crate::error::{Code, Refusal};
 use crate::model::call::{Environment, ScriptError};
@@ -13,6 +14,8 @@ use crate::service::moments::Moments;
 use crate::service::public_log::Governing;
 use crate::store::sql;
 use crate::store::tx::Tx;
+
+const REFUSED: &str = "person.enrolment_refused";
 
 /// How many passkeys a person may have, withdrawn ones included.
 pub const MAX_PASSKEYS: usize = 50;
@@ -44,19 +47,20 @@ pub struct Finished {
 /// Begins a registration.
 ///
 /// # Errors
-/// The link is unknown, used or over; or too many passkeys are waited for.
+/// The link is unknown, used or over, or the person has [`MAX_PASSKEYS`].
 pub fn begin(
     tx: &mut Tx<'_>,
     moments: &Moments,
-    environment: &Environment,
+    challenges: &Challenges,
+    (environment, organization): (&Environment, &AgentName),
     secret: &Secret,
 ) -> Result<Registering, ScriptError> {
     let now = moments.now(tx)?;
-    let link = usable(tx, environment, secret, now)?;
-    let record = sql::people::find(tx, environment.id, link.person)?.ok_or_else(lost)?;
+    let (link, record) = usable(tx, (environment, organization), secret, now)?;
     let keys = sql::people::keys_of(tx, environment.id, link.person)?;
     must_have_room(&keys)?;
-    let challenge = sign_in::challenge(tx, moments, environment.id, Some(link.hash))?;
+    let (of, random) = ((organization, environment.kind), moments.ids().random());
+    let challenge = challenges.make(of, Purpose::Enrol(link.hash), now, &random);
     let in_force = keys.into_iter().filter(|key| key.withdrawn_at.is_none());
     Ok(Registering {
         challenge,
@@ -73,6 +77,7 @@ pub fn begin(
 pub fn finish(
     tx: &mut Tx<'_>,
     moments: &Moments,
+    challenges: &Challenges,
     party: &RelyingParty,
     (environment, organization): (&Environment, &AgentName),
     secret: &Secret,
@@ -80,29 +85,30 @@ pub fn finish(
 ) -> Result<(Viewer, Secret), ScriptError> {
     let Finished { challenge, registration, label } = finished;
     let now = moments.now(tx)?;
-    let link = usable(tx, environment, secret, now)?;
+    let (link, _) = usable(tx, (environment, organization), secret, now)?;
     let label = name("label", label)?;
-    sign_in::use_up(tx, moments, environment.id, (*challenge, Some(link.hash)))?;
     sql::people::hold(tx, environment.id, link.person)?;
     let now = moments.now(tx)?;
     // Read again, now that the person is locked.
-    usable(tx, environment, secret, now)?;
-    let record = sql::people::find(tx, environment.id, link.person)?.ok_or_else(lost)?;
-    let of = (organization, environment.kind);
+    let (link, record) = usable(tx, (environment, organization), secret, now)?;
+    let (of, who) = ((organization, environment.kind), (Some(&record.person), now));
+    if let Err(check) = challenges.end(challenge, of, Purpose::Enrol(link.hash), now) {
+        let details = json!({ "label": label });
+        return refuse_stranger(tx, of, who, (REFUSED, check), (details, sign_in::not_good()));
+    }
     must_have_room(&sql::people::keys_of(tx, environment.id, link.person)?)?;
     let new = match registration.verify(challenge, party) {
         Ok(new) => new,
         Err(refused) => {
-            let why = ("person.enrolment_refused", refused.name());
             let refusal = Refusal::invalid(format!("the passkey is refused: {refused}"));
-            return refuse(tx, of, (&record.person, now), why, (json!({ "label": label }), refusal));
+            let details = json!({ "label": label });
+            return refuse_stranger(tx, of, who, (REFUSED, refused.name()), (details, refusal));
         }
     };
     if sql::people::find_key(tx, environment.id, &new.credential)?.is_some() {
         let message = format!("the passkey `{}` is enrolled already; use another one", new.credential);
-        let why = ("person.enrolment_refused", "enrolled");
         let details = json!({ "credential": new.credential });
-        return refuse(tx, of, (&record.person, now), why, (details, Refusal::invalid(message)));
+        return refuse_stranger(tx, of, who, (REFUSED, "enrolled"), (details, Refusal::invalid(message)));
     }
     if !sql::sessions::use_enrolment(tx, environment.id, link.hash, now)? {
         return Err(used().into());
@@ -155,16 +161,24 @@ fn enrolled(
     Ok((viewer, secret))
 }
 
-/// The link with this secret, if a passkey can be registered by it.
+/// The link with this secret and its person, if a passkey can be registered by it.
 fn usable(
     tx: &mut Tx<'_>,
-    environment: &Environment,
+    (environment, organization): (&Environment, &AgentName),
     secret: &Secret,
     now: Timestamp,
-) -> Result<EnrolmentRecord, ScriptError> {
-    let link = sql::sessions::find_enrolment(tx, environment.id, secret.hash())?;
-    let link = link.filter(|link| now < link.expires_at).ok_or_else(unknown)?;
-    if link.used_at.is_some() { Err(used().into()) } else { Ok(link) }
+) -> Result<(EnrolmentRecord, PersonRecord), ScriptError> {
+    let link = sql::sessions::find_enrolment(tx, environment.id, secret.hash())?.ok_or_else(unknown)?;
+    let record = sql::people::find(tx, environment.id, link.person)?.ok_or_else(lost)?;
+    let (check, refusal) = if link.used_at.is_some() {
+        ("used", used())
+    } else if link.expires_at <= now {
+        ("over", unknown())
+    } else {
+        return Ok((link, record));
+    };
+    let of = (organization, environment.kind);
+    refuse_stranger(tx, of, (Some(&record.person), now), (REFUSED, check), (json!({}), refusal))
 }
 
 /// The refusal of a link that is none. It is the same where there is no such organization.

@@ -6,6 +6,7 @@
 //! Each script that uses a passkey or withdraws one first locks the person, so that the public log has both in their order.
 
 pub mod answers;
+pub mod challenges;
 pub mod enrolment;
 pub mod refused;
 pub mod sessions;
@@ -160,7 +161,7 @@ pub fn enrol(
         return Err(Refusal::invalid(message).into());
     }
     let now = moments.now(tx)?;
-    sql::sessions::end_enrolments(tx, record.environment, person)?;
+    sql::sessions::end_enrolments(tx, record.environment, person, now)?;
     link(tx, &record, secret, now)?;
     record_by(tx, by, of, ("person.enrol", person), json!({ "name": record.person.name }))?;
     Ok(record)
@@ -218,7 +219,7 @@ pub fn disable(
     let (now, environment) = (moments.now(tx)?, record.environment);
     record.disabled_at = Some(now);
     sql::people::disable(tx, &record)?;
-    sql::sessions::end_enrolments(tx, environment, person)?;
+    sql::sessions::end_enrolments(tx, environment, person, now)?;
     let sessions = sql::sessions::end_of(tx, environment, person, None)?;
     let mut withdrawn = Vec::new();
     for key in sql::people::keys_of(tx, environment, person)? {

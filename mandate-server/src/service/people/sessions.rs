@@ -11,14 +11,22 @@ use crate::model::people::{PasskeyRecord, PersonRecord, SessionRecord};
 use crate::service::audit::Operator;
 use crate::service::moments::Moments;
 use crate::store::sql;
+use crate::store::sql::sessions::Kept;
 use crate::store::tx::Tx;
 
 /// How long a session lasts that is not used, in seconds: 15 minutes.
 pub const IDLE_SECONDS: i64 = 15 * 60;
 /// How long a session lasts at most, in seconds: 8 hours.
 pub const LONGEST_SECONDS: i64 = 8 * 60 * 60;
+/// How long a link is kept after its end, in seconds, 30 days: who tries it then is refused as late, and recorded.
+pub const KEPT_LINK_SECONDS: i64 = 30 * 24 * 60 * 60;
+/// How many sessions a person has at a time. A further one ends the oldest.
+pub const MAX_SESSIONS: i64 = 20;
 /// How often it is written that a session is used, in seconds.
 pub const TOUCH_SECONDS: i64 = 60;
+
+/// A statement is kept as long after its end as a session can last that could answer it: so a late one is refused as late.
+const KEPT: Kept = Kept { link: KEPT_LINK_SECONDS * 1_000, session: LONGEST_SECONDS * 1_000 };
 
 /// A session as the operator sees it.
 #[derive(Debug)]
@@ -62,7 +70,7 @@ pub fn touch(tx: &mut Tx<'_>, now: Timestamp, session: i64) -> Result<(), Fault>
     sql::sessions::touch(tx, session, now)
 }
 
-/// Begins a session of a person who was just verified. Gives its number and its secret.
+/// Begins a session of a person who was just verified, and is locked. Those beyond [`MAX_SESSIONS`] end, the oldest first. Gives its number and its secret.
 pub(super) fn begin(
     tx: &mut Tx<'_>,
     moments: &Moments,
@@ -72,6 +80,7 @@ pub(super) fn begin(
     let secret = Secret::new(moments.ids().random());
     let whose = (key.person, &key.credential);
     let session = sql::sessions::insert(tx, key.environment, secret.hash(), whose, now)?;
+    sql::sessions::end_older(tx, key.environment, key.person, MAX_SESSIONS)?;
     Ok((session, secret))
 }
 
@@ -161,18 +170,18 @@ fn living(
     Ok(is_good.then_some((record, key)))
 }
 
-/// When the first link, challenge, statement or session is over.
+/// When the first link, challenge, statement or session is not kept any more.
 ///
 /// # Errors
 /// The database fails.
 pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    sql::sessions::next_end(tx, LONGEST_SECONDS * 1_000)
+    sql::sessions::next_end(tx, KEPT)
 }
 
-/// Deletes links, challenges, statements and sessions that are over, at most `limit` of each. Gives how many.
+/// Deletes links, challenges, statements and sessions that are not kept any more, at most `limit` of each. Gives how many.
 ///
 /// # Errors
 /// The database fails.
 pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    sql::sessions::forget(tx, now, LONGEST_SECONDS * 1_000, limit)
+    sql::sessions::forget(tx, now, KEPT, limit)
 }

@@ -1,60 +1,27 @@
 //! Signing in: a passkey signs a random challenge.
 
 use mandate_core::people::{Assertion, CredentialId, RelyingParty};
-use mandate_core::{AgentName, EnvironmentKind};
+use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::json;
 
-use super::refused::{lost, refuse};
+use super::challenges::{CHALLENGE_SECONDS, Challenges, Purpose};
+use super::refused::{lost, refuse_stranger};
 use super::{Secret, Viewer, acting, record_by, sessions};
 use crate::error::{Code, Refusal};
 use crate::model::call::{Environment, ScriptError};
+use crate::model::people::{PasskeyRecord, PersonRecord};
 use crate::service::moments::Moments;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// How long a challenge waits for a passkey, in seconds: five minutes.
-pub const CHALLENGE_SECONDS: i64 = 5 * 60;
-/// How many challenges of an environment may wait at a time.
-pub const MAX_CHALLENGES: i64 = 10_000;
+const FAILED: &str = "person.sign_in_failed";
 
-/// Gives a challenge to be signed.
-///
-/// # Errors
-/// [`MAX_CHALLENGES`] wait.
-pub fn begin(tx: &mut Tx<'_>, moments: &Moments, environment: &Environment) -> Result<[u8; 32], ScriptError> {
-    challenge(tx, moments, environment.id, None)
-}
-
-/// Writes a challenge: to sign in, or for an enrolment.
-pub(super) fn challenge(
-    tx: &mut Tx<'_>,
-    moments: &Moments,
-    environment: i64,
-    enrolment: Option<[u8; 32]>,
-) -> Result<[u8; 32], ScriptError> {
-    if sql::sessions::open_challenges(tx, environment, MAX_CHALLENGES)? >= MAX_CHALLENGES {
-        let message = format!("{MAX_CHALLENGES} passkeys are waited for, which is the most; try again later");
-        return Err(Refusal::new(Code::RateLimited, message).into());
-    }
-    let (challenge, now) = (*moments.ids().random(), moments.now(tx)?);
-    let end = now.plus_seconds(CHALLENGE_SECONDS);
-    sql::sessions::insert_challenge(tx, environment, challenge, enrolment, end)?;
-    Ok(challenge)
-}
-
-/// Uses up a challenge of an enrolment, or to sign in.
-pub(super) fn use_up(
-    tx: &mut Tx<'_>,
-    moments: &Moments,
-    environment: i64,
-    challenge: ([u8; 32], Option<[u8; 32]>),
-) -> Result<(), ScriptError> {
-    let now = moments.now(tx)?;
-    let is_good = sql::sessions::use_challenge(tx, environment, challenge)?.is_some_and(|end| now < end);
+/// The refusal of a challenge.
+pub(super) fn not_good() -> Refusal {
     let minutes = CHALLENGE_SECONDS / 60;
-    let message =
-        format!("the challenge is unknown, used, or older than {minutes} minutes; open the page again");
-    if is_good { Ok(()) } else { Err(Refusal::invalid(message).into()) }
+    Refusal::invalid(format!(
+        "the challenge is unknown, used, or older than {minutes} minutes; open the page again"
+    ))
 }
 
 /// The refusal of a passkey that is not in force in an environment. It is the same where there is no such organization.
@@ -69,37 +36,42 @@ pub fn not_enrolled(
     Refusal::new(Code::Unauthorized, message)
 }
 
-/// Begins a session for the person whose passkey signed the challenge. The challenge is used up in any case.
+/// Begins a session for the person whose passkey signed the challenge, which is good once. Nothing is locked or written for an
+/// assertion that is refused, but for the audit record.
 ///
 /// # Errors
 /// The challenge is not good any more, the passkey is not in force here, or the assertion is refused.
 pub fn finish(
     tx: &mut Tx<'_>,
     moments: &Moments,
+    challenges: &Challenges,
     party: &RelyingParty,
     (environment, organization): (&Environment, &AgentName),
     challenge: [u8; 32],
     assertion: &Assertion,
 ) -> Result<(Viewer, Secret), ScriptError> {
-    let is_used_up = use_up(tx, moments, environment.id, (challenge, None));
-    let credential = &assertion.credential;
-    let unknown = || not_enrolled(credential, (organization, environment.kind));
-    let key = sql::people::find_key(tx, environment.id, credential)?.ok_or_else(unknown)?;
-    is_used_up?;
+    let (of, credential) = ((organization, environment.kind), &assertion.credential);
+    let now = moments.now(tx)?;
+    let (record, key) = in_force(tx, (environment, organization), credential, now)?;
+    let details = json!({ "credential": credential });
+    if let Err(refused) = assertion.verify(&challenge, party, &key.key) {
+        let refusal = Refusal::new(Code::Unauthorized, format!("the passkey is refused: {refused}"));
+        let who = (Some(&record.person), now);
+        return refuse_stranger(tx, of, who, (FAILED, refused.name()), (details, refusal));
+    }
+    let end = match challenges.end(&challenge, of, Purpose::SignIn, now) {
+        Ok(end) => end,
+        Err(check) => {
+            let who = (Some(&record.person), now);
+            return refuse_stranger(tx, of, who, (FAILED, check), (details, not_good()));
+        }
+    };
     sql::people::hold(tx, environment.id, key.person)?;
     let now = moments.now(tx)?;
     // Read again, now that the person is locked.
-    let key = sql::people::find_key(tx, environment.id, credential)?.ok_or_else(unknown)?;
-    let record = sql::people::find(tx, environment.id, key.person)?.ok_or_else(lost)?;
-    let of = (organization, environment.kind);
-    let (who, action) = ((&record.person, now), "person.sign_in_failed");
-    let details = json!({ "credential": credential });
-    if key.withdrawn_at.is_some() || record.disabled_at.is_some() {
-        return refuse(tx, of, who, (action, "withdrawn"), (details, unknown()));
-    }
-    if let Err(refused) = assertion.verify(&challenge, party, &key.key) {
-        let refusal = Refusal::new(Code::Unauthorized, format!("the passkey is refused: {refused}"));
-        return refuse(tx, of, who, (action, refused.name()), (details, refusal));
+    let (record, key) = in_force(tx, (environment, organization), credential, now)?;
+    if !sql::sessions::use_challenge(tx, environment.id, challenge, end)? {
+        return refuse_stranger(tx, of, (Some(&record.person), now), (FAILED, "used"), (details, not_good()));
     }
     let (session, secret) = sessions::begin(tx, moments, &key, now)?;
     let details = json!({ "credential": credential, "session": session });
@@ -112,4 +84,24 @@ pub fn finish(
         credential: key.credential,
     };
     Ok((viewer, secret))
+}
+
+/// A passkey and its person, if it is in force in the environment.
+fn in_force(
+    tx: &mut Tx<'_>,
+    (environment, organization): (&Environment, &AgentName),
+    credential: &CredentialId,
+    now: Timestamp,
+) -> Result<(PersonRecord, PasskeyRecord), ScriptError> {
+    let of = (organization, environment.kind);
+    let (details, refusal) = (json!({ "credential": credential }), not_enrolled(credential, of));
+    let Some(key) = sql::people::find_key(tx, environment.id, credential)? else {
+        return refuse_stranger(tx, of, (None, now), (FAILED, "credential"), (details, refusal));
+    };
+    let record = sql::people::find(tx, environment.id, key.person)?.ok_or_else(lost)?;
+    if key.withdrawn_at.is_some() || record.disabled_at.is_some() {
+        let who = (Some(&record.person), now);
+        return refuse_stranger(tx, of, who, (FAILED, "withdrawn"), (details, refusal));
+    }
+    Ok((record, key))
 }

@@ -2,7 +2,7 @@
 
 use mandate_core::people::{Asked, CredentialId, Statement, Subject as Stated, challenge};
 use mandate_core::{AgentId, MandateId, Principal, ReviewId, ReviewStatus, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::refused::{forbidden, refuse};
 use super::{May, Viewer, sessions};
@@ -72,7 +72,14 @@ pub fn issue(
         );
         return Err(Refusal::new(Code::RateLimited, message).into());
     }
-    let about = about(tx, environment, subject, now)?;
+    let about = match about(tx, environment, subject, now) {
+        Err(ScriptError::Refused(refusal)) if refusal.code == Code::NotFound => {
+            let of = (&viewer.organization, viewer.environment.kind);
+            let why = ("person.answer_refused", "not_found");
+            return refuse(tx, of, (&record.person, now), why, (asked(subject), refusal));
+        }
+        about => about?,
+    };
     must_be_allowed(tx, viewer, &record, (about.stated.answer(), &about.role), now)?;
     let expires = now.plus_seconds(STATEMENT_SECONDS);
     let statement = Statement {
@@ -122,6 +129,15 @@ pub(super) fn must_be_allowed(
     let of = (&viewer.organization, viewer.environment.kind);
     let details = json!({ "answer": answer, "role": role });
     refuse(tx, of, (person, now), ("person.answer_refused", check), (details, refusal))
+}
+
+/// What an audit record says of what was asked for.
+fn asked(subject: &Subject) -> Value {
+    match subject {
+        Subject::Approve(review) => json!({ "answer": "approve", "review": review }),
+        Subject::Deny(review, _) => json!({ "answer": "deny", "review": review }),
+        Subject::Stop(mandate) => json!({ "answer": "stop", "mandate": mandate }),
+    }
 }
 
 fn about(tx: &mut Tx<'_>, environment: i64, subject: &Subject, now: Timestamp) -> Result<About, ScriptError> {

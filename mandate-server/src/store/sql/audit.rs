@@ -19,6 +19,11 @@ const NEWEST_OF: &str = "/* audit.newest_of */
     SELECT at, action, organization, environment, subject, operator, details
     FROM audit WHERE organization = $1 AND at >= $2 ORDER BY audit DESC LIMIT $3";
 
+const RECENT: &str = "/* audit.recent */
+    SELECT COUNT(*) FROM (SELECT at, action, environment FROM audit
+        WHERE organization = $1 ORDER BY audit DESC LIMIT $2) newest
+    WHERE action = $3 AND environment = $4 AND at > $5";
+
 /// An audit record.
 #[derive(Debug, Serialize)]
 pub struct AuditRecord {
@@ -66,6 +71,17 @@ pub fn newest(
         None => tx.query(NEWEST, &[since.millis().into(), limit.into()])?,
     };
     rows.into_iter().map(read).collect()
+}
+
+/// How many of an organization's newest records are of this action in this kind of environment, since an instant.
+pub fn recent(
+    tx: &mut Tx<'_>,
+    (organization, kind): (&str, EnvironmentKind),
+    (action, since): (&str, Timestamp),
+    newest: i64,
+) -> Result<i64, Fault> {
+    let of = [organization.into(), newest.into(), action.into(), kind.as_str().into(), since.millis().into()];
+    tx.one_row(RECENT, &of)?.integer()
 }
 
 fn read(mut row: Row) -> Result<AuditRecord, Fault> {

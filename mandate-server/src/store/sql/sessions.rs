@@ -14,16 +14,11 @@ const FIND_ENROLMENT: &str = "/* sessions.find_enrolment */
 const USE_ENROLMENT: &str = "/* sessions.use_enrolment */
     UPDATE enrolments SET used_at = $1 WHERE environment = $2 AND hash = $3 AND used_at IS NULL";
 const END_ENROLMENTS: &str = "/* sessions.end_enrolments */
-    DELETE FROM enrolments WHERE environment = $1 AND person = $2 AND used_at IS NULL";
+    UPDATE enrolments SET expires_at = $1
+    WHERE environment = $2 AND person = $3 AND used_at IS NULL AND expires_at > $1";
 
-const INSERT_CHALLENGE: &str = "/* sessions.insert_challenge */
-    INSERT INTO challenges (environment, challenge, enrolment, expires_at) VALUES ($1, $2, $3, $4)";
-const OPEN_CHALLENGES: &str = "/* sessions.open_challenges */
-    SELECT COUNT(*) FROM (SELECT 1 FROM challenges WHERE environment = $1 LIMIT $2) c";
-const FIND_CHALLENGE: &str = "/* sessions.find_challenge */
-    SELECT enrolment, expires_at FROM challenges WHERE environment = $1 AND challenge = $2";
 const USE_CHALLENGE: &str = "/* sessions.use_challenge */
-    DELETE FROM challenges WHERE environment = $1 AND challenge = $2";
+    INSERT INTO challenges (environment, challenge, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 
 const INSERT: &str = "/* sessions.insert */
     INSERT INTO sessions (environment, hash, person, credential, created_at, seen_at) VALUES ($1, $2, $3, $4, $5, $6)";
@@ -39,16 +34,19 @@ const OF_ENVIRONMENT: &str = "/* sessions.of_environment */
 const TOUCH: &str = "/* sessions.touch */
     UPDATE sessions SET seen_at = $1 WHERE session = $2 AND seen_at < $1";
 const END: &str = "/* sessions.end */ DELETE FROM sessions WHERE environment = $1 AND session = $2";
+const END_OLDER: &str = "/* sessions.end_older */
+    DELETE FROM sessions WHERE environment = $1 AND person = $2 AND session NOT IN
+        (SELECT session FROM sessions WHERE environment = $1 AND person = $2 ORDER BY session DESC LIMIT $3)";
 const END_OF_PERSON: &str = "/* sessions.end_of_person */
     DELETE FROM sessions WHERE environment = $1 AND person = $2";
 const END_OF_KEY: &str = "/* sessions.end_of_key */
     DELETE FROM sessions WHERE environment = $1 AND person = $2 AND credential = $3";
 
 const NEXT_END: &str = "/* sessions.next_end */
-    SELECT MIN(n.at) FROM (SELECT MIN(expires_at) AS at FROM enrolments
+    SELECT MIN(n.at) FROM (SELECT MIN(expires_at) + $1 AS at FROM enrolments
         UNION ALL SELECT MIN(expires_at) FROM challenges
-        UNION ALL SELECT MIN(expires_at) FROM statements
-        UNION ALL SELECT MIN(created_at) + $1 FROM sessions) n";
+        UNION ALL SELECT MIN(expires_at) + $2 FROM statements
+        UNION ALL SELECT MIN(created_at) + $2 FROM sessions) n";
 const FORGET: [&str; 4] = [
     "/* sessions.forget_enrolments */ DELETE FROM enrolments WHERE (environment, hash) IN
         (SELECT environment, hash FROM enrolments WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)",
@@ -101,40 +99,24 @@ pub fn use_enrolment(
     Ok(tx.execute(USE_ENROLMENT, &[at.millis().into(), environment.into(), hash.into()])? == 1)
 }
 
-/// Ends the links of a person that were not used.
-pub fn end_enrolments(tx: &mut Tx<'_>, environment: i64, person: PersonId) -> Result<usize, Fault> {
-    tx.execute(END_ENROLMENTS, &[environment.into(), person.to_bytes().into()])
-}
-
-/// Writes a challenge: to sign in, or for the enrolment with this hash.
-pub fn insert_challenge(
+/// Ends the links of a person that were not used, at this instant.
+pub fn end_enrolments(
     tx: &mut Tx<'_>,
     environment: i64,
-    challenge: [u8; 32],
-    enrolment: Option<[u8; 32]>,
-    expires_at: Timestamp,
-) -> Result<(), Fault> {
-    let row = [environment.into(), challenge.into(), enrolment.into(), expires_at.millis().into()];
-    tx.execute_one(INSERT_CHALLENGE, &row)
+    person: PersonId,
+    at: Timestamp,
+) -> Result<usize, Fault> {
+    tx.execute(END_ENROLMENTS, &[at.millis().into(), environment.into(), person.to_bytes().into()])
 }
 
-/// How many challenges of an environment wait, at most `limit`.
-pub fn open_challenges(tx: &mut Tx<'_>, environment: i64, limit: i64) -> Result<i64, Fault> {
-    tx.one_row(OPEN_CHALLENGES, &[environment.into(), limit.into()])?.integer()
-}
-
-/// Uses up a challenge of an enrolment, or to sign in. Gives until when it was good. None if there is none, it was for something
-/// else, or another transaction has used it.
+/// Uses up a challenge, which is good until `end`. False if it was used before.
 pub fn use_challenge(
     tx: &mut Tx<'_>,
     environment: i64,
-    (challenge, enrolment): ([u8; 32], Option<[u8; 32]>),
-) -> Result<Option<Timestamp>, Fault> {
-    let key = [environment.into(), challenge.into()];
-    let Some(mut row) = tx.row(FIND_CHALLENGE, &key)? else { return Ok(None) };
-    let (of, end) = (row.maybe_bytes()?, Timestamp::from_millis(row.integer()?));
-    let is_used = tx.execute(USE_CHALLENGE, &key)? == 1;
-    Ok((is_used && of == enrolment).then_some(end))
+    challenge: [u8; 32],
+    end: Timestamp,
+) -> Result<bool, Fault> {
+    Ok(tx.execute(USE_CHALLENGE, &[environment.into(), challenge.into(), end.millis().into()])? == 1)
 }
 
 /// Begins a session. Gives its number.
@@ -183,6 +165,11 @@ pub fn end(tx: &mut Tx<'_>, environment: i64, session: i64) -> Result<bool, Faul
     Ok(tx.execute(END, &[environment.into(), session.into()])? == 1)
 }
 
+/// Ends the sessions of a person but for the newest. Gives how many.
+pub fn end_older(tx: &mut Tx<'_>, environment: i64, person: PersonId, newest: i64) -> Result<usize, Fault> {
+    tx.execute(END_OLDER, &[environment.into(), person.to_bytes().into(), newest.into()])
+}
+
 /// Ends the sessions of a person: all, or those that a passkey has opened. Gives how many.
 pub fn end_of(
     tx: &mut Tx<'_>,
@@ -197,18 +184,29 @@ pub fn end_of(
     }
 }
 
-/// When the first link, challenge, statement or session is over, sessions lasting `lifetime` milliseconds.
-pub fn next_end(tx: &mut Tx<'_>, lifetime: i64) -> Result<Option<Timestamp>, Fault> {
-    Ok(tx.one_row(NEXT_END, &[lifetime.into()])?.maybe_integer()?.map(Timestamp::from_millis))
+/// How long what people come in by is kept, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// A link, after its end.
+    pub link: i64,
+    /// A session from its beginning, and a statement after its end.
+    pub session: i64,
 }
 
-/// Deletes links, challenges, statements and sessions that are over by `now`, at most `limit` of each. Gives how many.
-pub fn forget(tx: &mut Tx<'_>, now: Timestamp, lifetime: i64, limit: i64) -> Result<usize, Fault> {
+/// When the first link, challenge, statement or session is not kept any more.
+pub fn next_end(tx: &mut Tx<'_>, kept: Kept) -> Result<Option<Timestamp>, Fault> {
+    let end = tx.one_row(NEXT_END, &[kept.link.into(), kept.session.into()])?.maybe_integer()?;
+    Ok(end.map(Timestamp::from_millis))
+}
+
+/// Deletes links, challenges, statements and sessions that are not kept at `now`, at most `limit` of each. Gives how many.
+pub fn forget(tx: &mut Tx<'_>, now: Timestamp, kept: Kept, limit: i64) -> Result<usize, Fault> {
     let [enrolments, challenges, statements, sessions] = FORGET;
-    let began = now.millis().saturating_sub(lifetime);
-    let mut rows = tx.execute(sessions, &[began.into(), limit.into()])?;
-    for sql in [enrolments, challenges, statements] {
-        rows += tx.execute(sql, &[now.millis().into(), limit.into()])?;
+    let mut rows = 0;
+    for (sql, kept) in
+        [(enrolments, kept.link), (challenges, 0), (statements, kept.session), (sessions, kept.session)]
+    {
+        rows += tx.execute(sql, &[now.millis().saturating_sub(kept).into(), limit.into()])?;
     }
     Ok(rows)
 }

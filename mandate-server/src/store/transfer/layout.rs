@@ -117,7 +117,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ),
     ("enrolments", 2, "environment:i hash:b person:b expires_at:i used_at:i"),
     ("sessions", 1, "session:i environment:i hash:b person:b credential:b created_at:i seen_at:i"),
-    ("challenges", 2, "environment:i challenge:b enrolment:b expires_at:i"),
+    ("challenges", 2, "environment:i challenge:b expires_at:i"),
     ("statements", 2, "environment:i challenge:b session:i statement:t expires_at:i used_at:i"),
     ("answers", 2, "environment:i answer:b person:b review:b mandate:b at:i content:t checksum:i"),
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),

@@ -40,7 +40,7 @@ pub(crate) fn set(world: &World, by: &Operator) {
         people::insert_key(tx, &passkey)?;
         people::withdraw(tx, &PasskeyRecord { withdrawn_at: Some(at), ..passkey })?;
         let session = sessions::insert(tx, environment, [3; 32], (id, &credential), at)?;
-        sessions::insert_challenge(tx, environment, [4; 32], None, at.plus_seconds(60))?;
+        sessions::use_challenge(tx, environment, [4; 32], at.plus_seconds(60))?;
         let (expires_at, challenge, used_at) = (at.plus_seconds(60), [5; 32], Some(at));
         let statement =
             StatementRecord { environment, challenge, session, statement: text.clone(), expires_at, used_at };

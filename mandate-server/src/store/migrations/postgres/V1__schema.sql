@@ -584,11 +584,10 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_person ON sessions (environment, person);
 CREATE INDEX sessions_by_beginning ON sessions (created_at);
 
--- Random challenges that wait for a passkey: to sign in, or with `enrolment` to register one. Each is used up by its deletion.
+-- Challenges by which people have signed in: each is good once. The server keeps none that waits for a passkey.
 CREATE TABLE challenges (
     environment  BIGINT NOT NULL REFERENCES environments (environment),
     challenge    BYTEA NOT NULL CHECK (length(challenge) = 32),
-    enrolment    BYTEA,
     expires_at   BIGINT NOT NULL,
     PRIMARY KEY (environment, challenge)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
