@@ -40,6 +40,8 @@ struct Replica {
     base_url: String,
     ops_url: String,
     public_url: String,
+    /// Where its console listens, if it has one.
+    console: Option<String>,
 }
 
 impl Replicas {
@@ -55,6 +57,15 @@ impl Replicas {
         let mut replicas = Self::none(database);
         replicas.variables = variables.to_vec();
         replicas.running = vec![Mutex::new(replicas.serve(0))];
+        replicas
+    }
+
+    /// So many servers, each with a console on a port of its own. People see all of them at this origin.
+    pub(crate) fn with_consoles(database: &str, count: usize, origin: &str) -> Self {
+        let mut replicas = Self::none(database);
+        let variables = [("MANDATE_CONSOLE_ADDRESS", "127.0.0.1:0"), ("MANDATE_CONSOLE_URL", origin)];
+        replicas.variables = variables.map(|(name, value)| (name, PathBuf::from(value))).to_vec();
+        replicas.running = (0..count).map(|number| Mutex::new(replicas.serve(number))).collect();
         replicas
     }
 
@@ -102,6 +113,21 @@ impl Replicas {
     /// A stranger at the public listener of one of them.
     pub(crate) fn public(&self, number: usize) -> Client {
         Client::new(&self.running[number].lock().unwrap().public_url, None)
+    }
+
+    /// The address of the API of one of them.
+    pub(crate) fn api(&self, number: usize) -> String {
+        self.running[number].lock().unwrap().base_url.clone()
+    }
+
+    /// Where the console of one of them listens.
+    pub(crate) fn console(&self, number: usize) -> String {
+        self.running[number].lock().unwrap().console.clone().unwrap()
+    }
+
+    /// Kills one at once (SIGKILL).
+    pub(crate) fn kill(&self, number: usize) {
+        self.running[number].lock().unwrap().end();
     }
 
     /// Kills one at once (SIGKILL), and starts another in its place.
@@ -152,6 +178,7 @@ impl Replicas {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut read, mut ops_url, mut public_url) = (Vec::new(), String::new(), String::new());
+        let mut console = None;
         let base_url = loop {
             let mut line = String::new();
             let length = log.read_line(&mut line).unwrap();
@@ -162,6 +189,7 @@ impl Replicas {
                     ops_url = format!("http://{}", entry["ops"].as_str().unwrap());
                     public_url = format!("http://{}", entry["public"].as_str().unwrap());
                 }
+                Some("the console is open") => console = entry["console"].as_str().map(str::to_owned),
                 Some("serving") => break entry["base_url"].as_str().unwrap().to_owned(),
                 _ => read.push(line),
             }
@@ -170,7 +198,7 @@ impl Replicas {
         let path = self.folder.path().join(format!("{number}.log"));
         let mut kept = File::options().create(true).append(true).open(path).unwrap();
         thread::spawn(move || std::io::copy(&mut log, &mut kept));
-        Replica { child, base_url, ops_url, public_url }
+        Replica { child, base_url, ops_url, public_url, console }
     }
 
     /// What all of them have logged since they served.
