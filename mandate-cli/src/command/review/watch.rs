@@ -308,6 +308,9 @@ impl Queue {
             return Step::End(Exit::Interrupted);
         }
         if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+            if let (KeyCode::Char('u'), Asking::Text(_, text)) = (key.code, &mut self.asking) {
+                text.clear();
+            }
             return Step::GoOn;
         }
         match std::mem::replace(&mut self.asking, Asking::Nothing) {

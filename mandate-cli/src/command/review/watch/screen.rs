@@ -81,7 +81,7 @@ pub(super) fn draw(queue: &mut Queue, frame: &mut Frame<'_>) {
 fn heights(queue: &Queue, about: Option<&About>, width: u16, room: u16) -> Heights {
     let list = height(queue.shown().len().max(1)).saturating_add(1);
     let Some(about) = about else {
-        let details = if queue.waiting.is_empty() { 0 } else { FRAMED_HEIGHT };
+        let details = if queue.shown().is_empty() { 0 } else { FRAMED_HEIGHT };
         return shares(room, list, details, 0);
     };
     let is_read = queue.mandate.is_some() && queue.paid.is_some();
@@ -288,7 +288,10 @@ const HELP: [(&str, &str); 12] = [
     ("r", "ask the service again, which happens by itself, too"),
     ("?", "this page"),
     ("q", "quit"),
-    ("", "A text is looked for in amount, agent, recipient, category and review."),
+    (
+        "",
+        "A text is looked for in amount, agent, recipient, category and review. While it is typed, Ctrl-U clears it.",
+    ),
     (
         "",
         "In a live environment, y confirms an answer. A key that follows a change on the screen too soon is ignored.",
