@@ -52,11 +52,12 @@ impl Log {
                 "unknown",
                 "governing",
                 "late",
+                "not_compared",
+                "older",
                 "continues",
-                "unseen",
                 "next",
             ],
-            Self::Audit(_) => &["finding", "summary"],
+            Self::Audit(_) => &["finding", "not_compared", "summary"],
             Self::Witness(_) => return Printed::Nothing,
         };
         Printed::Own(names.to_vec())

@@ -136,6 +136,8 @@ fn a_watch_key_that_fits_nothing_is_named_with_the_one_that_is_expected() {
     }
     let shown = watched.look(&["--watch-key", &other]).code(26);
     shown.shows("not compared").shows("NOT ALL COMPARED");
+    let chosen = watched.look(&["--watch-key", &other, "--json=not_compared"]).code(26).json();
+    assert_eq!(chosen["not_compared"], said["not_compared"]);
     // After one that has found changes, nothing of what is known is given up.
     watched.look(&["--watch-key", &key]).code(0);
     let state = watched.state();
