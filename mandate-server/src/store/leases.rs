@@ -81,6 +81,27 @@ impl<'a> Leases<'a> {
         taken.await.map_err(|e| Fault::new(format!("the lease on the scheduled jobs: {e}")))?
     }
 
+    /// Runs a script in a transaction that holds the lease on the scheduled jobs: until its COMMIT no other server takes it. None,
+    /// and nothing is done, if another one may have it.
+    async fn write_with_jobs<T, S>(&self, script: S) -> Result<Option<T>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        // Meanwhile it is not renewed.
+        let mut jobs = self.jobs.lock().await;
+        let Some(until) = jobs.as_ref().map(|lease| lease.until) else { return Ok(None) };
+        let fenced = move |tx: &mut Tx<'_>| {
+            let is_held = sql::leases::still_held(tx, JOBS, until)?;
+            if is_held { script(tx).map(Some) } else { Ok(None) }
+        };
+        let done = self.write(fenced).await?;
+        if done.is_none() {
+            *jobs = None;
+        }
+        Ok(done)
+    }
+
     /// Gives the lease on the scheduled jobs back, so that another server takes it at once.
     ///
     /// # Errors
@@ -100,6 +121,22 @@ impl Store {
         match self.leases() {
             Some(leases) => leases.hold_jobs().await,
             None => Ok(true),
+        }
+    }
+
+    /// Runs a script in one transaction, as the server that runs the scheduled jobs. None, and nothing is done, if it has lost the
+    /// lease on them since [`Store::has_jobs`].
+    ///
+    /// # Errors
+    /// The script ends in a fault, or its transaction could not be committed.
+    pub async fn write_with_jobs<T, S>(&self, script: S) -> Result<Option<T>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        match self.leases() {
+            Some(leases) => leases.write_with_jobs(script).await,
+            None => write(self, script).await.map(Some),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Keeps the public logs: appends what was committed, signs a checkpoint each second that has news, has it cosigned, and
 //! publishes it.
 //!
-//! Of several servers on a database, the one that holds the lease on the scheduled jobs does it. The lease saves work and
-//! guards nothing: each step holds the log's row, and is safe to run twice and on two servers.
+//! Of several servers on a database, the one that holds the lease on the scheduled jobs does it. Each transaction holds the
+//! lease, so that a server that has lost it neither appends nor signs nor publishes. Each holds the log's row too.
 
 mod witnesses;
 
@@ -14,13 +14,12 @@ use mandate_core::EnvironmentKind;
 use mandate_core::log::SignedCheckpoint;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
-use self::witnesses::{Contradiction, Cosigning, Witnesses};
+use self::witnesses::{Answers, Witnesses};
 use crate::clock::Clock;
 use crate::error::{Fault, Repeated};
 use crate::metrics::Metrics;
-use crate::model::call::ScriptError;
 use crate::service::public_log::{Remembered, append, publish};
 use crate::service::signing::Keyring;
 use crate::store::Store;
@@ -106,9 +105,7 @@ impl LogKeeper {
     /// # Errors
     /// The database fails, or the last checkpoint cannot be written down.
     pub async fn keep(&self, kind: EnvironmentKind) -> Result<(), Fault> {
-        if let Some(leases) = self.store.leases()
-            && !leases.hold_jobs().await?
-        {
+        if !self.store.has_jobs().await? {
             return Ok(());
         }
         let has_news = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
@@ -122,16 +119,16 @@ impl LogKeeper {
         }
         while self.store.read(move |tx| append::waits(tx, kind)).await?? {
             let keyring = self.keyring.clone();
-            let append = move |tx: &mut Tx<'_>| -> Result<_, ScriptError> {
-                Ok(append::append(tx, kind, keyring.log_secrets())?)
-            };
-            if self.write(append).await? == 0 {
+            let append = move |tx: &mut Tx<'_>| append::append(tx, kind, keyring.log_secrets());
+            if self.store.write_with_jobs(append).await?.is_none_or(|appended| appended == 0) {
                 break;
             }
         }
-        let due = self.store.read(move |tx| publish::due(tx, kind)).await??;
-        match due {
-            Some(log) => self.publish(&log).await,
+        // What witnesses may cosign is in the database before they see it.
+        let keyring = self.keyring.clone();
+        let sign = move |tx: &mut Tx<'_>| publish::sign_due(tx, kind, keyring.master());
+        match self.store.write_with_jobs(sign).await?.flatten() {
+            Some((log, signed)) => self.publish(&log, signed).await,
             None => Ok(()),
         }
     }
@@ -146,30 +143,11 @@ impl LogKeeper {
             Ok(why.map(|why| (log.id, why)))
         };
         let Some((log, why)) = self.store.read(why).await?? else { return Ok(true) };
-        self.write(move |tx| Ok(public_log::stop(tx, log, Some(&why))?)).await?;
-        error!(%kind, "the public log is stopped; see `mandate-server log show`");
-        Ok(false)
-    }
-
-    /// Stops a log that does not have what a witness has cosigned. Another server may have appended and published since the
-    /// witness was asked: so the log is read again, and stopped only if it does not have it then either. Says whether it is.
-    async fn stop(&self, log: &PublicLog, what: Contradiction) -> Result<bool, Fault> {
-        let (id, kind, witness) = (log.id, log.kind, what.witness().to_owned());
-        let stop = move |tx: &mut Tx<'_>| -> Result<_, ScriptError> {
-            public_log::hold(tx, id)?;
-            let log = public_log::newest(tx, kind)?;
-            let Some(why) = what.stops(log.tree.size()).filter(|_| log.id == id && log.stopped.is_none())
-            else {
-                return Ok(false);
-            };
-            public_log::stop(tx, id, Some(&why))?;
-            Ok(true)
-        };
-        let is_stopped = self.write(stop).await?;
-        if is_stopped {
-            error!(%kind, witness, "the public log is stopped; see `mandate-server log show`");
+        let stop = move |tx: &mut Tx<'_>| public_log::stop(tx, log, Some(&why));
+        if self.store.write_with_jobs(stop).await?.is_some() {
+            error!(%kind, "the public log is stopped; see `mandate-server log show`");
         }
-        Ok(is_stopped)
+        Ok(false)
     }
 
     /// Asks the witnesses that have not cosigned the newest checkpoint yet, where the log is quiet: one that was away comes back.
@@ -181,43 +159,63 @@ impl LogKeeper {
         if !self.is_sound(kind).await? {
             return Ok(());
         }
-        match self.witnesses.cosign(&self.store, &log, signed).await? {
-            Cosigning::Done { checkpoint, witnessed } => self.put(&log, checkpoint, witnessed).await,
-            Cosigning::Contradicted { what, .. } => self.stop(&log, what).await.map(drop),
-        }
+        self.have_cosigned(&log, signed).await.map(drop)
     }
 
-    /// Signs a log as it is, writes that down outside of the database, has it cosigned, and publishes it.
-    async fn publish(&self, log: &PublicLog) -> Result<(), Fault> {
-        let signed = publish::sign(log, self.keyring.master())?;
-        let before = self.remembered.last(log)?;
+    /// Writes down outside of the database what was signed, has it cosigned, and publishes it.
+    async fn publish(&self, log: &PublicLog, signed: SignedCheckpoint) -> Result<(), Fault> {
+        let before = self.remembered.in_file(log)?;
         self.remembered.remember(log, &signed)?;
-        match self.witnesses.cosign(&self.store, log, signed.clone()).await? {
-            Cosigning::Done { checkpoint, witnessed } => self.put(log, checkpoint, witnessed).await,
-            Cosigning::Contradicted { what, refused } => {
-                // What one may have cosigned is published, whatever another says.
-                if self.stop(log, what).await? && refused {
-                    self.remembered.put_back(log, &signed, before.as_ref())?;
-                }
-                Ok(())
-            }
+        if self.have_cosigned(log, signed.clone()).await? {
+            self.remembered.put_back(log, &signed, before.as_ref())?;
         }
-    }
-
-    async fn put(&self, log: &PublicLog, checkpoint: SignedCheckpoint, witnessed: bool) -> Result<(), Fault> {
-        let (id, kind) = (log.id, log.kind);
-        let size = checkpoint.checkpoint().size();
-        self.write(move |tx| Ok(publish::publish(tx, id, kind, (&checkpoint, witnessed))?)).await?;
-        tracing::debug!(%kind, size, witnessed, "a checkpoint of the public log is published");
         Ok(())
     }
 
-    async fn write<T: Send + 'static>(
-        &self,
-        script: impl Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
-    ) -> Result<T, Fault> {
-        self.store.write(script).await?.map_err(|refusal| Fault::new(refusal.message))
+    /// Has a checkpoint cosigned, and publishes it with the cosignatures that came in time, or stops the log. Says whether the
+    /// checkpoint is taken back.
+    async fn have_cosigned(&self, log: &PublicLog, signed: SignedCheckpoint) -> Result<bool, Fault> {
+        let (kind, size) = (log.kind, signed.checkpoint().size());
+        let answers = Arc::new(self.witnesses.cosign(&self.store, log, signed).await?);
+        let (log, given) = (log.clone(), Arc::clone(&answers));
+        let conclude = move |tx: &mut Tx<'_>| conclude(tx, &log, &given);
+        let Some(is_stopped) = self.store.write_with_jobs(conclude).await? else { return Ok(false) };
+        match &answers.contradiction {
+            Some(what) if is_stopped => {
+                error!(%kind, witness = what.witness(), "the public log is stopped; see `mandate-server log show`");
+            }
+            Some(_) => {}
+            None => {
+                let witnessed = answers.witnessed;
+                debug!(%kind, size, witnessed, "a checkpoint of the public log is published");
+            }
+        }
+        Ok(is_stopped && answers.refused)
     }
+}
+
+/// Publishes a checkpoint with the answers of the witnesses. Stops a log that does not have what one of them has cosigned, and says
+/// whether it did. Another server may have appended since the witness was asked: so the log is read again.
+fn conclude(tx: &mut Tx<'_>, log: &PublicLog, answers: &Answers) -> Result<bool, Fault> {
+    let publication = (&answers.checkpoint, answers.witnessed);
+    let Some(what) = &answers.contradiction else {
+        return publish::publish(tx, log, publication).map(|()| false);
+    };
+    public_log::hold(tx, log.id)?;
+    let newest = public_log::newest(tx, log.kind)?;
+    let goes_on = newest.id == log.id && newest.stopped.is_none();
+    let why = what.stops(newest.tree.size()).filter(|_| goes_on);
+    if let Some(why) = &why {
+        public_log::stop(tx, log.id, Some(why))?;
+    }
+    // What one witness has cosigned binds the log, whatever another says. Only of a fork no more is shown than was.
+    match (answers.is_cosigned, &why) {
+        (true, Some(_)) if what.is_fork() => publish::keep_cosignatures(tx, log, &answers.checkpoint)?,
+        (true, _) => publish::publish(tx, log, publication)?,
+        (false, Some(_)) if answers.refused => publish::take_back(tx, log, &answers.checkpoint)?,
+        (false, _) => {}
+    }
+    Ok(why.is_some())
 }
 
 /// Logs that a witness has answered wrongly or not at all.

@@ -242,8 +242,8 @@ async fn a_slow_server_takes_nothing_back() {
     world.ask(&agent, "2").await;
     keeper.look().await;
     let newest = log(&world).checkpoint;
-    let (late, id) = (slow.clone(), of.id);
-    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, id, Sandbox, (&late, true))?);
+    let (late, slow_of) = (slow.clone(), of.clone());
+    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, &slow_of, (&late, true))?);
     world.store.write(publish).await.unwrap().unwrap();
     assert_eq!(log(&world).checkpoint, newest);
     let remembered = Remembered::new(Some(folder.path().to_owned()));
@@ -264,8 +264,8 @@ async fn a_checkpoint_that_was_signed_before_a_log_ended_is_not_published_after_
     assert_eq!(apart::run_once(&world.database, append).unwrap().unwrap(), 1);
     let signed = publish::sign(&log(&world), world.keyring.master()).unwrap();
     let (old, _) = new_origin(&world, None);
-    let id = old.id;
-    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, id, Sandbox, (&signed, true))?);
+    let ended = old.clone();
+    let publish = move |tx: &mut Tx<'_>| Ok(publish::publish(tx, &ended, (&signed, true))?);
     world.store.write(publish).await.unwrap().unwrap();
     let served = apart::run_once(&world.database, |tx| Ok(serve::checkpoint(tx, (Sandbox, 1))?));
     assert_eq!(served.unwrap().unwrap(), old.checkpoint);

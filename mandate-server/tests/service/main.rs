@@ -18,6 +18,7 @@ mod backups;
 mod check;
 mod clock;
 mod closing;
+mod cosigned;
 mod costs;
 mod counts;
 mod damage;

@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that are about SQLite's writer: `states`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
-//! `damage`, `files` and `flips`. `metered` is about agents' rows, `closing_beside`, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
+//! `damage`, `files` and `flips`. `metered` is about agents' rows, `closing_beside`, `fan_out`, `log_lease` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,6 +19,7 @@ mod check;
 mod clock;
 mod closing;
 mod closing_beside;
+mod cosigned;
 mod deal;
 mod deliveries;
 mod durability;
@@ -30,6 +31,7 @@ mod left_over;
 mod limits;
 mod lists;
 mod log_guesses;
+mod log_lease;
 mod log_origins;
 mod log_strangers;
 mod long;

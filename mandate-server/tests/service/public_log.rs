@@ -77,7 +77,7 @@ pub(crate) async fn token(
 }
 
 /// Since when something waits for the log.
-fn waits_since(world: &World) -> Option<Timestamp> {
+pub(crate) fn waits_since(world: &World) -> Option<Timestamp> {
     apart::run_once(&world.database, |tx| Ok(append::waits_since(tx)?)).unwrap().unwrap()
 }
 
@@ -346,6 +346,11 @@ async fn what_a_logs_own_row_says_is_checked() {
         (
             "UPDATE logs SET witnessed = replace(checkpoint, 'verdicts', 'vendicts') WHERE kind = 'sandbox'",
             "UPDATE logs SET witnessed = NULL",
+            "logs: ",
+        ),
+        (
+            "UPDATE logs SET signed = replace(checkpoint, 'verdicts', 'vendicts') WHERE kind = 'sandbox'",
+            "UPDATE logs SET signed = NULL",
             "logs: ",
         ),
         (

@@ -96,7 +96,7 @@ fn tree(
         id: Some(log.origin.clone()),
         ..Finding::whole(TABLE, found, expected)
     };
-    let (size, checkpoints) = (log.tree.size(), published(log, listener)?);
+    let (size, checkpoints) = (log.tree.size(), checkpoints(log, listener)?);
     let (mut grown, mut keys) = (Frontier::default(), String::new());
     let mut tiles: BTreeMap<i64, (i64, Vec<u8>)> = BTreeMap::new();
     while grown.size() < size {
@@ -176,17 +176,17 @@ fn index(tx: &mut Tx<'_>, log: &PublicLog) -> Result<Option<String>, Fault> {
     Ok(lost.map(|((first, run), _)| format!("no places in run {run} of the index, at {first:02x}")))
 }
 
-/// The published checkpoints: the newest, and the newest with its quorum.
-fn published(log: &PublicLog, listener: &mut dyn Listener) -> Result<Vec<SignedCheckpoint>, Fault> {
+/// The checkpoints: the one that is signed and not published yet, the newest that is, and the newest with its quorum.
+fn checkpoints(log: &PublicLog, listener: &mut dyn Listener) -> Result<Vec<SignedCheckpoint>, Fault> {
     let mut checkpoints: Vec<SignedCheckpoint> = Vec::new();
-    for text in [&log.checkpoint, &log.witnessed].into_iter().flatten() {
+    for text in [&log.signed, &log.checkpoint, &log.witnessed].into_iter().flatten() {
         let checkpoint = publish::stored(log, text)?;
         let untrusted = match VerifierKey::parse(&log.verifier_key) {
             Ok(key) => checkpoint.verify(&key).err().as_ref().map(CheckpointUntrusted::to_string),
             Err(e) => Some(e.to_string()),
         };
         let size = checkpoint.checkpoint().size();
-        let newest = checkpoints.first().map_or(log.tree.size(), |newest| newest.checkpoint().size());
+        let newest = checkpoints.last().map_or(log.tree.size(), |newer| newer.checkpoint().size());
         let ahead = (size > newest).then(|| format!("a checkpoint of {size} entries"));
         for found in untrusted.into_iter().chain(ahead) {
             let expected = format!("a signed checkpoint of at most {newest} entries");

@@ -5,7 +5,8 @@
 //!   waits in `log_pending`; what governs is a row of `log_records` ([`governing`]); keys are in [`keys`].
 //! - **Appended**: [`append`] takes what waits and writes tiles, in one transaction that holds the log's row. So each
 //!   committed decision has one entry, and no size has two roots, whatever crashes and however many servers there are.
-//! - **Published**: [`publish`] signs the tree's size and root. `worker/public_log.rs` runs the three in turn.
+//! - **Published**: [`publish`] signs the tree's size and root, and writes that down before a witness sees it.
+//!   `worker/public_log.rs` runs these in turn.
 //! - **Served**: [`serve`] reads checkpoints, tiles and proofs; [`shown`] is what a page shows of them.
 //!
 //! Nothing here goes by a clock.

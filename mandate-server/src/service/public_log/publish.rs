@@ -28,6 +28,22 @@ pub fn published(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
     log.checkpoint.as_deref().map(|text| stored(log, text)).transpose()
 }
 
+/// The checkpoint of a log that was signed and is not published yet: witnesses may have cosigned it.
+///
+/// # Errors
+/// It is damaged.
+pub fn unpublished(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+    log.signed.as_deref().map(|text| stored(log, text)).transpose()
+}
+
+/// The last checkpoint of a log that was signed, as far as its database knows.
+///
+/// # Errors
+/// It is damaged.
+pub(super) fn last(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+    Ok(unpublished(log)?.or(published(log)?))
+}
+
 /// Reads a checkpoint that the database has of a log.
 ///
 /// # Errors
@@ -47,6 +63,75 @@ pub fn sign(log: &PublicLog, master: &MasterKey) -> Result<SignedCheckpoint, Fau
     let checkpoint = Checkpoint::new(&log.origin, log.tree.size(), log.tree.root());
     let checkpoint = checkpoint.map_err(|e| Fault::new(format!("a checkpoint of {}: {e}", log.origin)))?;
     Ok(checkpoint.sign(&keys::open(log, master)?))
+}
+
+/// Signs the newest log of a kind as it is, if that is [`due`], and writes down what was signed: once that is committed,
+/// witnesses may cosign it. It has the cosignatures that it had, if it was signed before. Nothing is signed where it, or a greater
+/// one, was signed with another root.
+///
+/// # Errors
+/// The database fails, or the log's key does not open under this master key.
+pub fn sign_due(
+    tx: &mut Tx<'_>,
+    kind: EnvironmentKind,
+    master: &MasterKey,
+) -> Result<Option<(PublicLog, SignedCheckpoint)>, Fault> {
+    let newest = public_log::newest(tx, kind)?.id;
+    public_log::hold(tx, newest)?;
+    // Read again, now that it is locked.
+    let Some(before) = due(tx, kind)?.filter(|log| log.id == newest) else { return Ok(None) };
+    let signed = sign(&before, master)?;
+    if let Some(last) = unpublished(&before)? {
+        if last.checkpoint() == signed.checkpoint() {
+            return Ok(Some((before, last)));
+        }
+        if last.checkpoint().size() >= signed.checkpoint().size() {
+            return Ok(None);
+        }
+    }
+    public_log::put_checkpoints(tx, &PublicLog { signed: Some(signed.to_string()), ..before.clone() })?;
+    Ok(Some((before, signed)))
+}
+
+/// Has the log's row say again what it said in `before`, when it was read to be signed: all witnesses have refused that
+/// checkpoint. If it says something else by now, it stays.
+///
+/// # Errors
+/// The database fails.
+pub fn take_back(tx: &mut Tx<'_>, before: &PublicLog, refused: &SignedCheckpoint) -> Result<(), Fault> {
+    public_log::hold(tx, before.id)?;
+    let Some(mut found) = of_id(tx, before)? else { return Ok(()) };
+    if unpublished(&found)?.as_ref() == Some(refused) {
+        found.signed.clone_from(&before.signed);
+        public_log::put_checkpoints(tx, &found)?;
+    }
+    Ok(())
+}
+
+/// Keeps the cosignatures of a checkpoint where the database has it, signed or published.
+///
+/// # Errors
+/// The database fails.
+pub fn keep_cosignatures(tx: &mut Tx<'_>, log: &PublicLog, cosigned: &SignedCheckpoint) -> Result<(), Fault> {
+    public_log::hold(tx, log.id)?;
+    let Some(mut found) = of_id(tx, log)? else { return Ok(()) };
+    let (signed, published) = (unpublished(&found)?, published(&found)?);
+    for (place, text) in [(signed, &mut found.signed), (published, &mut found.checkpoint)] {
+        if let Some(mut old) = place.filter(|old| old.checkpoint() == cosigned.checkpoint()) {
+            add_cosignatures(&mut old, cosigned);
+            *text = Some(old.to_string());
+        }
+    }
+    public_log::put_checkpoints(tx, &found)
+}
+
+fn add_cosignatures(to: &mut SignedCheckpoint, of: &SignedCheckpoint) {
+    of.note().signatures().iter().cloned().for_each(|signature| to.add(signature));
+}
+
+/// A log as the database has it by now.
+fn of_id(tx: &mut Tx<'_>, log: &PublicLog) -> Result<Option<PublicLog>, Fault> {
+    Ok(public_log::of_kind(tx, log.kind)?.into_iter().find(|found| found.id == log.id))
 }
 
 /// The newest checkpoint of the newest log of a kind, if that goes on and a configured witness has not cosigned it.
@@ -71,15 +156,12 @@ pub fn uncosigned(
 /// The database fails.
 pub fn publish(
     tx: &mut Tx<'_>,
-    log: i64,
-    kind: EnvironmentKind,
+    log: &PublicLog,
     (checkpoint, witnessed): (&SignedCheckpoint, bool),
 ) -> Result<(), Fault> {
-    public_log::hold(tx, log)?;
+    public_log::hold(tx, log.id)?;
     let said = checkpoint.checkpoint();
-    let Some(mut found) = public_log::of_kind(tx, kind)?.into_iter().find(|found| found.id == log) else {
-        return Ok(());
-    };
+    let Some(mut found) = of_id(tx, log)? else { return Ok(()) };
     if found.tree.size() < said.size() {
         return Ok(());
     }
@@ -88,7 +170,7 @@ pub fn publish(
         let Some(text) = text else { return Ok(Some(checkpoint.clone())) };
         let mut old = stored(&found, text)?;
         if old.checkpoint() == said {
-            checkpoint.note().signatures().iter().cloned().for_each(|signature| old.add(signature));
+            add_cosignatures(&mut old, checkpoint);
             return Ok(Some(old));
         }
         Ok((old.checkpoint().size() < said.size()).then(|| checkpoint.clone()))
@@ -100,7 +182,10 @@ pub fn publish(
     if let Some(newer) = published {
         found.checkpoint = Some(newer.to_string());
     }
-    public_log::publish(tx, &found)
+    if unpublished(&found)?.is_some_and(|signed| signed.checkpoint().size() <= said.size()) {
+        found.signed = None;
+    }
+    public_log::put_checkpoints(tx, &found)
 }
 
 /// The last published checkpoint of a log that ends: the greater one of the database's and of `remembered`, which was signed
@@ -125,8 +210,8 @@ pub fn end(
         Err(e) => return Err(Fault::corrupt(format!("the last checkpoint of {}: {e}", log.origin))),
     }
     if behind(tx, log, &last)?.is_none() {
-        log.checkpoint = Some(last.to_string());
-        public_log::publish(tx, log)?;
+        (log.signed, log.checkpoint) = (None, Some(last.to_string()));
+        public_log::put_checkpoints(tx, log)?;
     }
     Ok(Some(last))
 }

@@ -1,5 +1,5 @@
-//! The last signed checkpoint of each log, in a file outside of the database: a database that was restored does not know what
-//! was published after its backup.
+//! The last signed checkpoint of each log: in the database, and in a file outside of it, since a database that was restored does
+//! not know what was published after its backup.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -21,17 +21,28 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// Those in `directory`, which is made when the first is written. Without one nothing is remembered.
+    /// Those in `directory`, which is made when the first is written. Without one only the database remembers.
     #[must_use]
     pub fn new(directory: Option<PathBuf>) -> Self {
         Self { directory }
     }
 
-    /// The last checkpoint that was signed for a log.
+    /// The last checkpoint that was signed for a log: the greater one of the database's and the file's.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or one of them is damaged.
     pub fn last(&self, log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+        let (known, written) = (publish::last(log)?, self.in_file(log)?);
+        let size = |last: &SignedCheckpoint| last.checkpoint().size();
+        // Of one size, the database's has the cosignatures.
+        Ok(if written.as_ref().map(size) > known.as_ref().map(size) { written } else { known })
+    }
+
+    /// The checkpoint in the file of a log.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub fn in_file(&self, log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
         self.path(log).map_or(Ok(None), |path| read(&path))
     }
 
@@ -66,7 +77,16 @@ impl Remembered {
             let later = later.checkpoint().origin();
             return Ok(Some(format!("{later} was published in place of this log: it was restored")));
         }
-        self.last(log)?.map_or(Ok(None), |last| publish::behind(tx, log, &last))
+        let (known, written) = (publish::last(log)?, self.in_file(log)?);
+        let is_known = |written: &SignedCheckpoint| {
+            known.as_ref().is_some_and(|known| known.checkpoint() == written.checkpoint())
+        };
+        for last in written.filter(|written| !is_known(written)).iter().chain(&known) {
+            if let Some(why) = publish::behind(tx, log, last)? {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
     }
 
     /// Writes down what was signed, before it is published. A server that was slow takes nothing back.

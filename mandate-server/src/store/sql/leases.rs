@@ -10,6 +10,8 @@ const HOLD: &str = "/* leases.hold */ INSERT INTO leases (name, until)
     ON CONFLICT (name) DO UPDATE SET until = excluded.until
     WHERE leases.until = $3 OR leases.until <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     RETURNING until";
+const STILL_HELD: &str =
+    "/* leases.still_held */ SELECT 1 FROM leases WHERE name = $1 AND until = $2 FOR UPDATE";
 const GIVE_BACK: &str = "/* leases.give_back */ DELETE FROM leases WHERE name = $1 AND until = $2";
 
 /// Takes the lease on `name` for so many milliseconds, or renews the one that ends at `held`. Says when it ends; none if another
@@ -18,6 +20,11 @@ pub fn hold(tx: &mut Tx<'_>, name: &str, millis: i64, held: Option<i64>) -> Resu
     // No lease ends at the beginning of time.
     let row = tx.row(HOLD, &[name.into(), millis.into(), held.unwrap_or(0).into()])?;
     row.map(|mut row: Row| row.integer()).transpose()
+}
+
+/// Whether the lease on `name` is the one that ends at `held`. If so, no other server takes it until the transaction ends.
+pub fn still_held(tx: &mut Tx<'_>, name: &str, held: i64) -> Result<bool, Fault> {
+    Ok(tx.row(STILL_HELD, &[name.into(), held.into()])?.is_some())
 }
 
 /// Ends the lease on `name` that ends at `held`.

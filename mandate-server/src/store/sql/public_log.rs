@@ -9,15 +9,15 @@ use crate::store::tx::{Row, Tx, Value};
 
 const HOLD: &str = "/* public_log.hold */ SELECT 1 FROM logs WHERE log = $1 FOR UPDATE";
 const OF_KIND: &str = "/* public_log.of_kind */
-    SELECT log, kind, origin, verifier_key, sealed, created_at, size, frontier, indexed, key_entries, checkpoint,
-        witnessed, stopped
+    SELECT log, kind, origin, verifier_key, sealed, created_at, size, frontier, indexed, key_entries, signed,
+        checkpoint, witnessed, stopped
     FROM logs WHERE kind = $1 ORDER BY log DESC";
 const INSERT: &str = "/* public_log.insert */
     INSERT INTO logs (kind, origin, verifier_key, sealed, created_at, frontier) VALUES ($1, $2, $3, $4, $5, $6)";
 const GROW: &str = "/* public_log.grow */
     UPDATE logs SET size = $1, frontier = $2, indexed = $3, key_entries = $4 WHERE log = $5";
-const PUBLISH: &str =
-    "/* public_log.publish */ UPDATE logs SET checkpoint = $1, witnessed = $2 WHERE log = $3";
+const PUT_CHECKPOINTS: &str = "/* public_log.put_checkpoints */
+    UPDATE logs SET signed = $1, checkpoint = $2, witnessed = $3 WHERE log = $4";
 const STOP: &str = "/* public_log.stop */ UPDATE logs SET stopped = $1 WHERE log = $2";
 const STOP_ALL: &str =
     "/* public_log.stop_all */ UPDATE logs SET stopped = $1 WHERE stopped IS NULL AND size > 0";
@@ -70,6 +70,8 @@ pub struct PublicLog {
     pub indexed: u64,
     /// Where the entries of signing keys are: for each a line with its number and the key's id.
     pub key_entries: String,
+    /// A checkpoint that was signed, and that witnesses may have cosigned: it is not published yet.
+    pub signed: Option<String>,
     /// The newest published checkpoint.
     pub checkpoint: Option<String>,
     /// The newest one that had its quorum of witnesses.
@@ -144,12 +146,11 @@ pub fn grow(tx: &mut Tx<'_>, log: &PublicLog) -> Result<(), Fault> {
     tx.execute_one(GROW, &[size.into(), edge.into(), indexed.into(), keys, log.id.into()])
 }
 
-/// Writes which checkpoints are published.
-pub fn publish(tx: &mut Tx<'_>, log: &PublicLog) -> Result<(), Fault> {
-    tx.execute_one(
-        PUBLISH,
-        &[log.checkpoint.as_deref().into(), log.witnessed.as_deref().into(), log.id.into()],
-    )
+/// Writes which checkpoints of a log are signed and published.
+pub fn put_checkpoints(tx: &mut Tx<'_>, log: &PublicLog) -> Result<(), Fault> {
+    let checkpoints = [&log.signed, &log.checkpoint, &log.witnessed];
+    let [signed, checkpoint, witnessed] = checkpoints.map(|text| text.as_deref().into());
+    tx.execute_one(PUT_CHECKPOINTS, &[signed, checkpoint, witnessed, log.id.into()])
 }
 
 /// Writes why nothing is appended to a log any more; or that it goes on.
@@ -257,6 +258,7 @@ fn read(mut row: Row) -> Result<PublicLog, Fault> {
         created_at,
         indexed: unsigned(row.integer()?)?,
         key_entries: row.text()?,
+        signed: row.maybe_text()?,
         checkpoint: row.maybe_text()?,
         witnessed: row.maybe_text()?,
         stopped: row.maybe_text()?,

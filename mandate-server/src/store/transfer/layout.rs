@@ -101,7 +101,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
         "logs",
         1,
         "log:i kind:t origin:t verifier_key:t sealed:b created_at:i size:i frontier:b indexed:i key_entries:t \
-         checkpoint:t witnessed:t stopped:t",
+         signed:t checkpoint:t witnessed:t stopped:t",
     ),
     ("log_secret", 1, "one:i sealed:b"),
     ("log_pending", 1, "pending:i kind:t at:i entries:b"),

@@ -47,12 +47,18 @@ pub(super) struct Witnesses {
     asked: Mutex<HashMap<&'static str, Instant>>,
 }
 
-/// The outcome.
-pub(super) enum Cosigning {
-    /// The checkpoint with the cosignatures that came in time; and whether more than half of the witnesses gave theirs.
-    Done { checkpoint: SignedCheckpoint, witnessed: bool },
-    /// A witness has cosigned what the log does not have. `refused`: all have answered, and none has cosigned.
-    Contradicted { what: Contradiction, refused: bool },
+/// What the witnesses have answered.
+pub(super) struct Answers {
+    /// The checkpoint with the cosignatures that came in time.
+    pub(super) checkpoint: SignedCheckpoint,
+    /// One has cosigned it.
+    pub(super) is_cosigned: bool,
+    /// More than half have.
+    pub(super) witnessed: bool,
+    /// All have answered, and none has cosigned.
+    pub(super) refused: bool,
+    /// One has cosigned what the log does not have.
+    pub(super) contradiction: Option<Contradiction>,
 }
 
 /// What a witness says that it has cosigned, and this log does not have.
@@ -76,6 +82,11 @@ impl Contradiction {
     /// Who says so.
     pub(super) fn witness(&self) -> &str {
         &self.witness
+    }
+
+    /// Whether it says that the log has other entries, and not only fewer.
+    pub(super) fn is_fork(&self) -> bool {
+        self.is_fork
     }
 
     /// Why the log must not grow, now that it has so many entries. None: it has by now what the witness has cosigned.
@@ -118,7 +129,7 @@ impl Witnesses {
         store: &Store,
         log: &PublicLog,
         mut checkpoint: SignedCheckpoint,
-    ) -> Result<Cosigning, Fault> {
+    ) -> Result<Answers, Fault> {
         let witnesses = store.read(witnesses::all).await??;
         // More than half; without witnesses there is no quorum to have.
         let quorum = witnesses.len() / 2 + 1;
@@ -141,17 +152,25 @@ impl Witnesses {
         }
         let is_refusal = |said: &Said| matches!(said, Said::Contradicts(_) | Said::Refused);
         let refused = said.len() == witnesses.len() && said.iter().all(is_refusal);
+        let mut contradictions = Vec::new();
         for said in said {
             match said {
                 Said::Cosigned(signature) => {
                     checkpoint.add(signature);
                     cosigned += 1;
                 }
-                Said::Contradicts(what) => return Ok(Cosigning::Contradicted { what, refused }),
+                Said::Contradicts(what) => contradictions.push(what),
                 Said::Refused | Said::Unclear => {}
             }
         }
-        Ok(Cosigning::Done { checkpoint, witnessed: cosigned >= quorum })
+        let contradiction = contradictions.into_iter().max_by_key(|what| (what.is_fork, what.size));
+        Ok(Answers {
+            checkpoint,
+            is_cosigned: cosigned > 0,
+            witnessed: cosigned >= quorum,
+            refused,
+            contradiction,
+        })
     }
 
     /// Asks one witness.

@@ -435,7 +435,8 @@ CREATE TABLE closed_months (
 -- The public logs. The newest one of a kind grows; the older ones are kept as they were when a new origin began. `sealed` is the
 -- private key, encrypted under the master key. `frontier` is the right edge of the tree of `size` entries: 32 bytes for each
 -- complete node. The first `indexed` entries are in `log_index`. `key_entries` has a line
--- for each entry of a signing key: its number and the key's id. `checkpoint` is the newest that was published, and `witnessed` the
+-- for each entry of a signing key: its number and the key's id. `signed` is a checkpoint that witnesses may have cosigned, and that
+-- is not published yet. `checkpoint` is the newest that was published, and `witnessed` the
 -- newest that had its quorum of witnesses. Where `stopped` says why, nothing is appended.
 CREATE TABLE logs (
     log          INTEGER PRIMARY KEY,
@@ -448,6 +449,7 @@ CREATE TABLE logs (
     frontier     BLOB NOT NULL,
     indexed      INTEGER NOT NULL DEFAULT 0,
     key_entries  TEXT NOT NULL DEFAULT '',
+    signed       TEXT,
     checkpoint   TEXT,
     witnessed    TEXT,
     stopped      TEXT

@@ -1,0 +1,193 @@
+//! What a witness has cosigned, or may have, binds the log: whatever another witness says, and wherever a server is cut off.
+
+use std::thread;
+use std::time::Duration;
+
+use mandate_core::EnvironmentKind::Sandbox;
+use mandate_core::log::{
+    AddCheckpoint, Entry, Hash, SignedCheckpoint, VerifierKey, WitnessRefused, WitnessedLog, write_conflict,
+    write_entry,
+};
+use mandate_server::clock::Clock as _;
+use mandate_server::service::audit::Operator;
+use mandate_server::service::public_log::{Remembered, append, operated, publish};
+use mandate_server::store::sql::public_log as rows;
+use mandate_server::store::tx::Tx;
+use tokio::sync::mpsc;
+
+use crate::apart;
+use crate::check;
+use crate::log_origins::new_origin;
+use crate::public_log::{entries, keeper, log, published};
+use crate::witnesses::{add, has_cosigned, honest, key, serving};
+use crate::world::World;
+
+/// The key that verifies the log's checkpoints.
+fn of(world: &World) -> VerifierKey {
+    VerifierKey::parse(&log(world).verifier_key).unwrap()
+}
+
+/// How many decisions are in the newest log.
+fn decisions(world: &World) -> usize {
+    entries(world).iter().filter(|entry| matches!(entry, Entry::Decision { .. })).count()
+}
+
+#[tokio::test]
+async fn what_a_witness_has_cosigned_is_published_whatever_another_says() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    let keeper = keeper(&world, None);
+    keeper.keep(Sandbox).await.unwrap();
+    let before = log(&world).tree.size();
+    add(&world, "honest.example", honest("honest.example", &of(&world)));
+    add(&world, "liar.example", serving(|_| (409, write_conflict(1_000))));
+    world.ask(&agent, "1").await;
+    keeper.keep(Sandbox).await.unwrap();
+    let now = log(&world);
+    assert!(now.stopped.unwrap().contains("the witness liar.example says that it has cosigned 1000"));
+    assert_eq!(published(&world).checkpoint().size(), before + 1);
+    assert!(has_cosigned(&world, "honest.example"));
+    assert_eq!(now.signed, None);
+    assert_eq!(check::findings(&world.database), []);
+}
+
+/// One that knows more than the server asks about, and no more than the log has by then.
+#[tokio::test]
+async fn what_a_witness_has_cosigned_is_published_where_the_log_has_grown_meanwhile() {
+    let world = World::new().await;
+    add(&world, "honest.example", honest("honest.example", &of(&world)));
+    let (database, kept, at) = (world.database.clone(), world.keyring.clone(), world.clock.now());
+    let overtake = move |_: &[u8]| {
+        let (mut waiting, hash) = (Vec::new(), Hash::sha256(b"other"));
+        let entry = Entry::Decision { tag: hash, token: hash, record: hash };
+        write_entry(&mut waiting, &entry.to_bytes()).unwrap();
+        let size = apart::run_once(&database, |tx| {
+            rows::add(tx, Sandbox, at, waiting)?;
+            append::append(tx, Sandbox, kept.log_secrets())?;
+            Ok(rows::newest(tx, Sandbox)?.tree.size())
+        });
+        (409, write_conflict(size.unwrap().unwrap()))
+    };
+    add(&world, "ahead.example", serving(overtake));
+    keeper(&world, None).keep(Sandbox).await.unwrap();
+    let now = log(&world);
+    assert_eq!((now.stopped, now.signed), (None, None));
+    assert!(has_cosigned(&world, "honest.example"));
+    assert!(published(&world).checkpoint().size() < now.tree.size());
+}
+
+/// A log of which one witness has cosigned other entries is stopped, and shows no more than it did. What another witness has
+/// cosigned of it is published when it goes on, or when it ends.
+#[tokio::test]
+async fn what_a_witness_has_cosigned_of_a_fork_is_kept() {
+    for goes_on in [true, false] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        let keeper = keeper(&world, None);
+        keeper.keep(Sandbox).await.unwrap();
+        let before = log(&world);
+        add(&world, "honest.example", honest("honest.example", &of(&world)));
+        let last = Some((before.tree.size(), Hash::sha256(b"other")));
+        let state = WitnessedLog { keys: vec![of(&world)], last };
+        let forked = move |body: &[u8]| match state.decide(&AddCheckpoint::parse(body).unwrap()) {
+            Err(WitnessRefused::Conflict { size }) => (409, write_conflict(size)),
+            Err(refused) => (refused.status(), String::new()),
+            Ok(_) => (404, String::new()),
+        };
+        add(&world, "fork.example", serving(forked));
+        world.ask(&agent, "1").await;
+        keeper.keep(Sandbox).await.unwrap();
+        let stopped = log(&world);
+        let why = stopped.stopped.unwrap();
+        assert!(why.contains("the witness fork.example says that the first"), "{why}");
+        assert_eq!(stopped.checkpoint, before.checkpoint);
+        let signed = SignedCheckpoint::parse(stopped.signed.unwrap().as_bytes()).unwrap();
+        assert_eq!(signed.checkpoint().size(), before.tree.size() + 1);
+        assert!(signed.cosignature(key("honest.example").verifier()).unwrap().is_some());
+        assert_eq!(check::findings(&world.database), []);
+        if goes_on {
+            let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+            let remembered = Remembered::new(None);
+            let go_on = |tx: &mut Tx<'_>| {
+                // The cosignature is not given a second time.
+                operated::remove_witness(tx, "honest.example", &by)?;
+                operated::remove_witness(tx, "fork.example", &by)?;
+                operated::go_on(tx, Sandbox, &remembered, &by)
+            };
+            apart::run_once(&world.database, go_on).unwrap().unwrap();
+            keeper.keep(Sandbox).await.unwrap();
+            assert_eq!((published(&world), log(&world).signed), (signed, None));
+        } else {
+            let (ended, _) = new_origin(&world, None);
+            assert_eq!((ended.checkpoint, ended.signed), (Some(signed.to_string()), None));
+            assert_eq!((&entries(&world)[0], decisions(&world)), (&Entry::OlderLog(signed), 0));
+        }
+    }
+}
+
+/// No directory has what was signed, and the server is cut off before it hears what the witness has done.
+#[tokio::test]
+async fn what_a_witness_may_have_cosigned_is_in_the_database_before_it_is_asked() {
+    for ends in [true, false] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        let (asks, mut asked) = mpsc::unbounded_channel();
+        let first = keeper(&world, None);
+        first.keep(Sandbox).await.unwrap();
+        let before = log(&world);
+        let silent = move |body: &[u8]| {
+            asks.send(AddCheckpoint::parse(body).unwrap().checkpoint).unwrap();
+            thread::sleep(Duration::from_mins(1));
+            (503, String::new())
+        };
+        add(&world, "w.example", serving(silent));
+        world.ask(&agent, "1").await;
+        let sent = tokio::select! {
+            _ = first.keep(Sandbox) => None,
+            sent = asked.recv() => sent,
+        };
+        let sent = sent.unwrap();
+        let now = log(&world);
+        assert_eq!(now.checkpoint, before.checkpoint, "it was cut off");
+        assert_eq!(now.signed, Some(sent.to_string()));
+        assert_eq!(check::findings(&world.database), []);
+        if ends {
+            // What may have been cosigned stays where it is.
+            let (ended, _) = new_origin(&world, None);
+            assert_eq!((ended.tree, ended.checkpoint), (now.tree, Some(sent.to_string())));
+            assert_eq!((&entries(&world)[0], decisions(&world)), (&Entry::OlderLog(sent), 0));
+        } else {
+            keeper(&world, None).keep(Sandbox).await.unwrap();
+            assert_eq!(published(&world).checkpoint(), sent.checkpoint());
+        }
+    }
+}
+
+/// A database that lacks entries, or has others, than what is signed according to it: nothing else is signed.
+#[tokio::test]
+async fn a_log_that_lacks_what_was_signed_by_its_database_is_stopped() {
+    for size in [0, 1] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        let keeper = keeper(&world, None);
+        keeper.keep(Sandbox).await.unwrap();
+        let before = log(&world);
+        let mut other = before.clone();
+        for entry in 0..=size {
+            other.tree.append(Hash::of_leaf(&[entry]), |_, _| {}).unwrap();
+        }
+        other.signed = Some(publish::sign(&other, world.keyring.master()).unwrap().to_string());
+        apart::run_once(&world.database, |tx| Ok(rows::put_checkpoints(tx, &other)?)).unwrap().unwrap();
+        assert_ne!(check::findings(&world.database), []);
+        world.ask(&agent, "1").await;
+        let sign = |tx: &mut Tx<'_>| {
+            append::append(tx, Sandbox, world.keyring.log_secrets())?;
+            Ok(publish::sign_due(tx, Sandbox, world.keyring.master())?.is_some())
+        };
+        assert!(!apart::run_once(&world.database, sign).unwrap().unwrap(), "{size}");
+        keeper.keep(Sandbox).await.unwrap();
+        let now = log(&world);
+        assert!(now.stopped.is_some(), "{size}");
+        assert_eq!((now.checkpoint, now.signed), (before.checkpoint, other.signed));
+    }
+}
