@@ -1,7 +1,7 @@
 //! `backup`: copies of the database, made beside a running server and verified before they are named; and how
 //! to restore them.
 
-mod file;
+pub(super) mod file;
 mod restore;
 
 use std::collections::BTreeMap;

@@ -140,8 +140,8 @@ Examples:
   mandate-server log export production /srv/log/production/2
 
 Writes the published part: `key`, `keys`, `tile/…` and `checkpoint`, under the names that the server uses below /log/production/, and of \
-a log that has ended `next`, the key of the log that follows. Run it again to add what is new: full tiles that are there are kept. \
-The newest log is written, or --number.";
+a log that has ended `next`, the key of the log that follows. Run it again to add what is new, or after it was \
+killed: files that are there as they should be are kept. The newest log is written, or --number.";
 
 const WATCH_KEY_HELP: &str = "\
 Examples:

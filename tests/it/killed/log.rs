@@ -1,4 +1,5 @@
-//! A server that is killed behind each of the system calls with which the public log grows: no size has two roots.
+//! A server that is killed behind each of the system calls with which the public log grows: no size has two roots. And an export
+//! of the log that is killed so.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +12,7 @@ use mandate_core::log::{Frontier, Hash, SignedCheckpoint, Tile, TileKind, Verifi
 use mandate_tests::campaign::{Numbers, seed};
 use tempfile::TempDir;
 
+use super::operate;
 use crate::harness::dying::{Dying, places, try_each};
 use crate::harness::{Client, DEADLINE, Replicas, authorization};
 
@@ -18,6 +20,8 @@ use crate::harness::{Client, DEADLINE, Replicas, authorization};
 const SOME: usize = 8;
 /// How many entries the log has at first: two fewer than a tile.
 const ENTRIES: u64 = 254;
+/// How often an export is killed, below the scale for each call.
+const EXPORTS: usize = 32;
 /// So many decisions are made at a time, before the log is awaited.
 const DECISIONS: u64 = 2;
 const TIMES: u64 = 3;
@@ -189,4 +193,65 @@ fn a_server_that_is_killed_anywhere_while_its_log_grows_leaves_no_size_with_two_
     println!("{killed} servers were killed");
     // A server batches as time has it, so that some make fewer calls than the first and end by themselves.
     assert!(killed * 2 >= tried, "only {killed} of {tried} servers were killed");
+}
+
+/// The files below a folder, with what they hold.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(below) = folders.pop() {
+        for entry in fs::read_dir(below).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let name = entry.path().strip_prefix(folder).unwrap().to_owned();
+                files.insert(name, fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn an_export_that_is_killed_anywhere_is_made_whole_by_the_next() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("export of a log")));
+    let (template, key) = template();
+    let server = Replicas::start(&template.database(), 1);
+    grow(&server, &key, &mut Seen::default()).unwrap();
+    drop(server);
+    let folder = tempfile::tempdir().unwrap();
+    let export = |to: &Path| ["log", "export", "sandbox", to.to_str().unwrap()].map(ToOwned::to_owned);
+    let kill = |place: &Place, to: &Path, after: usize| {
+        let (arguments, database) = (export(to), place.database());
+        let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        arguments.extend(["--database", &database]);
+        dying.kill(&arguments, after);
+    };
+    let first = folder.path().join("whole");
+    kill(&template, &first, 0);
+    let (places, whole) = (places(&dying.calls(), EXPORTS, &mut numbers), files(&first));
+    let full = ["tile/0/000", "tile/entries/000"];
+    assert!(full.iter().all(|full| whole.contains_key(Path::new(full))), "{:?}", whole.keys());
+
+    let last = places.last().copied();
+    try_each(places, |after| {
+        let (place, to) = (Place::copy(&template), folder.path().join(after.to_string()));
+        kill(&place, &to, after);
+        assert!(!to.join("checkpoint").exists() || files(&to) == whole, "call {after}: it is the last");
+        // What a disk has made of tiles that were not durable.
+        let [other, short] = full.map(|full| to.join(full));
+        let damaged = other.exists() && short.exists();
+        if damaged {
+            let mut content = fs::read(&other).unwrap();
+            content.fill(0);
+            fs::write(&other, content).unwrap();
+            fs::OpenOptions::new().write(true).open(&short).unwrap().set_len(100).unwrap();
+        }
+        assert!(damaged || Some(after) != last, "the last one had ended");
+        let again = export(&to);
+        let again = again.each_ref().map(String::as_str);
+        operate(&place.database(), &again).code(0);
+        assert_eq!(files(&to), whole, "call {after}");
+        let again = operate(&place.database(), &[&again[..], &["--json"]].concat()).code(0).json();
+        assert_eq!(again["files_written"], 0, "call {after}");
+    });
 }

@@ -24,7 +24,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
 }
 
 /// The directory of a file.
-pub(super) fn directory(path: &Path) -> PathBuf {
+pub(in crate::admin) fn directory(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_owned()
 }
@@ -33,10 +33,14 @@ pub(super) fn directory(path: &Path) -> PathBuf {
 /// have left beside `to` is deleted first.
 pub(super) fn unfinished(to: &Path) -> Result<NamedTempFile, Fault> {
     let directory = directory(to);
-    sweep(&directory).map_err(|e| unusable(&directory, &e))?;
+    unfinished_in(&directory).map_err(|e| unusable(&directory, &e))
+}
+
+/// The same, in a directory.
+pub(in crate::admin) fn unfinished_in(directory: &Path) -> std::io::Result<NamedTempFile> {
+    sweep(directory)?;
     loop {
-        let file =
-            NamedTempFile::with_prefix_in(UNFINISHED, &directory).map_err(|e| unusable(&directory, &e))?;
+        let file = NamedTempFile::with_prefix_in(UNFINISHED, directory)?;
         // The lock says that a process is at work on it. A sweep may have come before the lock.
         if file.as_file().try_lock().is_ok() && file.path().exists() {
             return Ok(file);
@@ -165,6 +169,10 @@ pub(super) fn remove(path: &Path) {
 
 /// Makes the names in the directory of `path` durable.
 pub(super) fn sync_directory(path: &Path) -> Result<(), Fault> {
-    let directory = directory(path);
-    File::open(&directory).and_then(|opened| opened.sync_all()).map_err(|e| unusable(&directory, &e))
+    sync(&directory(path))
+}
+
+/// Makes the names in a directory durable.
+pub(in crate::admin) fn sync(directory: &Path) -> Result<(), Fault> {
+    File::open(directory).and_then(|opened| opened.sync_all()).map_err(|e| unusable(directory, &e))
 }
