@@ -203,6 +203,45 @@ async fn each_log_lists_where_its_keys_are() {
     assert!(found.len() == 1 && found[0].starts_with("logs: other places of keys"), "{found:?}");
 }
 
+/// However many logs there are: of a decision, of what governs and of a signing key.
+#[tokio::test]
+async fn a_row_that_is_in_no_log_is_named_by_check() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 1_000, "").await;
+    let keeper = keeper(&world, None);
+    for _ in 0..3 {
+        world.ask(&agent, "1").await;
+        keeper.look().await;
+        new_origin(&world, None);
+    }
+    world.ask(&agent, "1").await;
+    assert_eq!(check::findings(&world.database), [], "the last one waits");
+    keeper.look().await;
+    assert_eq!(check::findings(&world.database), []);
+    let lost = world.ask(&agent, "1").await;
+    world.agent("lost").await;
+    let (master, now) = (world.keyring.master(), world.clock.now());
+    let by = Operator { name: "op".to_owned(), at: now };
+    let rotated = apart::run_once(&world.database, |tx| {
+        rotation::rotate(tx, Maker { master, entropy: &SystemEntropy }, &[Sandbox], &by)
+    });
+    let kid = rotated.unwrap().unwrap().remove(0).kid;
+    assert!(world.change("DELETE FROM log_pending") > 0);
+    assert_eq!(world.change("UPDATE log_records SET logged = 1 WHERE logged = 0"), 1);
+    let found: Vec<_> = check::findings(&world.database)
+        .into_iter()
+        .map(|finding| {
+            assert_eq!(finding.found, "no entry in the public log");
+            (finding.table, finding.id.unwrap())
+        })
+        .collect();
+    let record = world.number("SELECT MAX(number) FROM log_records").to_string();
+    let decision = lost["decision"].as_str().unwrap().to_owned();
+    let wanted = [("signing_keys", kid), ("decisions", decision), ("log_records", record)];
+    assert_eq!(found, wanted.map(|(table, id)| (table.to_owned(), id)));
+}
+
 /// No clock says what is new to the log.
 #[tokio::test]
 async fn a_log_grows_on_when_the_clock_steps() {

@@ -2,6 +2,8 @@
 //!
 //! Of each entry 16 bytes are held in memory.
 
+mod signing_keys;
+
 use std::collections::BTreeMap;
 
 use mandate_core::log::{
@@ -10,6 +12,7 @@ use mandate_core::log::{
 };
 use mandate_core::{EnvironmentKind, Timestamp};
 
+use self::signing_keys::PublishedKeys;
 use super::{Finding, Listener, MAX_FINDINGS};
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
@@ -47,15 +50,21 @@ pub(super) fn walk(
     let environments = sql::environments::all(tx)?;
     for kind in EnvironmentKind::ALL {
         let mut decided = Vec::new();
-        let mut governed = Vec::new();
+        let (mut governed, mut published) = (Vec::new(), PublishedKeys::default());
         for log in rows::of_kind(tx, kind)? {
             tree(tx, &log, listener, &mut |entry| match entry {
                 Entry::Decision { token, record, .. } => decided.push((part(token), part(record))),
                 Entry::Governing { random, record, .. } => governed.push((part(random), part(record))),
-                Entry::Key(_) | Entry::OlderLog(_) => {}
+                Entry::Key(event) => published.take(event),
+                Entry::OlderLog(_) => {}
             })?;
         }
-        waiting(tx, kind, &mut decided)?;
+        waiting(tx, kind, &mut |entry| match entry {
+            Entry::Decision { token, record, .. } => decided.push((part(&token), part(&record))),
+            Entry::Key(event) => published.take(&event),
+            Entry::Governing { .. } | Entry::OlderLog(_) => {}
+        })?;
+        published.compare(tx, kind, listener)?;
         let (mut decided, mut governed) = (Logged::new(decided), Logged::new(governed));
         for environment in environments.iter().filter(|environment| environment.kind == kind) {
             compare_decisions(tx, environment, secrets, &mut decided, listener)?;
@@ -222,18 +231,11 @@ fn grow(grown: &mut Frontier, entry: &[u8], tiles: &mut BTreeMap<i64, (i64, Vec<
     });
 }
 
-/// Adds the entries that wait to be appended.
-fn waiting(
-    tx: &mut Tx<'_>,
-    kind: EnvironmentKind,
-    decided: &mut Vec<([u8; PART], [u8; PART])>,
-) -> Result<(), Fault> {
+/// Reads the entries that wait to be appended.
+fn waiting(tx: &mut Tx<'_>, kind: EnvironmentKind, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
     for pending in rows::pending(tx, kind, i64::MAX)? {
-        for bytes in entries_of(&pending.entries).unwrap_or_default() {
-            if let Ok(Entry::Decision { token, record, .. }) = Entry::parse(bytes) {
-                decided.push((part(&token), part(&record)));
-            }
-        }
+        let entries = entries_of(&pending.entries).unwrap_or_default().into_iter();
+        entries.filter_map(|bytes| Entry::parse(bytes).ok()).for_each(&mut *take);
     }
     Ok(())
 }
