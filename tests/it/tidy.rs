@@ -335,6 +335,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "fan_out",
             "files",
             "flips",
+            "log_lease",
             "lost",
             "metered",
             "order",

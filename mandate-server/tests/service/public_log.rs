@@ -349,11 +349,6 @@ async fn what_a_logs_own_row_says_is_checked() {
             "logs: ",
         ),
         (
-            "UPDATE logs SET signed = replace(checkpoint, 'verdicts', 'vendicts') WHERE kind = 'sandbox'",
-            "UPDATE logs SET signed = NULL",
-            "logs: ",
-        ),
-        (
             "UPDATE logs SET indexed = 65536 WHERE kind = 'sandbox'",
             "UPDATE logs SET indexed = 0",
             "logs: an index of 65536 entries",

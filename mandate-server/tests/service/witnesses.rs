@@ -284,8 +284,11 @@ async fn a_checkpoint_that_one_witness_may_have_cosigned_is_remembered_whatever_
         assert_eq!(last.checkpoint().size(), stopped.tree.size(), "{is_silent}");
         // The log that follows says so, and nothing that was cosigned moves to it.
         let (ended, _) = new_origin(&world, Some(folder.path()));
-        assert_eq!(ended.checkpoint, Some(last.to_string()));
-        assert_eq!(entries(&world)[0], Entry::OlderLog(last));
+        let of_ended = SignedCheckpoint::parse(ended.checkpoint.unwrap().as_bytes()).unwrap();
+        assert_eq!(of_ended.checkpoint(), last.checkpoint());
+        let is_cosigned = of_ended.cosignature(key("w1.example").verifier()).unwrap().is_some();
+        assert_eq!(is_cosigned, !is_silent);
+        assert_eq!(entries(&world)[0], Entry::OlderLog(of_ended));
         let decisions = entries(&world).iter().filter(|e| matches!(e, Entry::Decision { .. })).count();
         assert_eq!(decisions, 0);
     }
