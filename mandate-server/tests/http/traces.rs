@@ -158,7 +158,8 @@ async fn a_decision_is_traced_from_its_caller_to_the_commit() {
     let (decide, batch) = (collected.named("decide"), collected.named("batch"));
     assert_eq!((&decide.trace_id, &decide.parent_span_id), (&request.trace_id, &request.span_id));
     assert_eq!((&batch.trace_id, &batch.parent_span_id), (&request.trace_id, &decide.span_id));
-    assert_eq!(values(&batch.attributes)["mandate.batch.jobs"], "1");
+    // What the server itself writes meanwhile can share its batch.
+    assert!(values(&batch.attributes)["mandate.batch.jobs"].parse::<u32>().unwrap() >= 1);
     for span in [request, decide, batch] {
         assert!(span.start_time_unix_nano < span.end_time_unix_nano, "{span:?}");
     }

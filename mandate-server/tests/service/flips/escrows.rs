@@ -9,9 +9,9 @@ use mandate_server::store::Store;
 use mandate_server::store::tx::Tx;
 use serde_json::Value;
 
+use super::pages;
 use super::questions::{Question, What, answer};
 use super::{bases, changed};
-use super::pages;
 use crate::apart;
 use crate::check::found;
 use crate::escrows::{create, escrow, go};
@@ -175,7 +175,8 @@ async fn an_escrow_that_the_index_by_decision_hides_is_a_fault() {
     }
     assert_eq!(hidden, 1);
     std::fs::write(&orderly, bytes).unwrap();
-    let store = apart::open(&format!("sqlite://{}", orderly.display()), Arc::clone(&world.engine) as _).unwrap();
+    let store =
+        apart::open(&format!("sqlite://{}", orderly.display()), Arc::clone(&world.engine) as _).unwrap();
     let fault = answer(&world, &store, question).await.unwrap_err();
     store.close();
     assert!(fault.starts_with("database: escrows esc_") && fault.contains("it is not found"), "{fault}");
