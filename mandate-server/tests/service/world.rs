@@ -170,7 +170,7 @@ impl World {
     pub(crate) async fn mandate(&self, agent: &Caller, per_month: u32, extra: &str) -> String {
         let agent = agent.agent.as_ref().unwrap();
         let body = format!(
-            r#"{{"principal":"role:cfo","agent":"{agent}","categories":["c"],"expires":"2026-12-31",
+            r#"{{"principal":"role:cfo","agent":"{agent}","categories":["c"],"expires":"2099-12-31",
                 "limits":{{"per_transaction":500,"per_month":{per_month},"currency":"USD"}}{extra}}}"#
         );
         let answer = self.write_mandate(&body).await;
