@@ -45,7 +45,7 @@ const NOT_DECIDING: &str =
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
 /// The answer when what the store would write is not found by others, or is not this server's alone.
-const STORE_LOST: &str = "the database's file, or the file that locks it for this server, was deleted or replaced: nothing is \
+const STORE_LOST: &str = "the database's file, its write-ahead log, or the file that locks it for this server was deleted or replaced: nothing is \
     written; end all servers on the database, then restart this one\n";
 
 /// The answer when nothing is decided, because decisions would carry a wrong time.

@@ -322,7 +322,10 @@ async fn a_server_whose_lock_was_deleted_stops_when_another_has_written() {
 /// What is written there would be lost, or beside another server.
 #[tokio::test]
 async fn a_server_whose_lock_or_database_is_not_found_decides_nothing_more() {
-    for (suffix, is_replaced) in [("-server", false), ("-server", true), ("", false), ("", true)] {
+    for (suffix, how) in ["-server", "-wal", ""]
+        .into_iter()
+        .flat_map(|suffix| [(suffix, "gone"), (suffix, "copy"), (suffix, "link")])
+    {
         let world = World::new().await;
         let agent = world.agent("a").await;
         world.mandate(&agent, 1_000, "").await;
@@ -331,10 +334,12 @@ async fn a_server_whose_lock_or_database_is_not_found_decides_nothing_more() {
         let name = format!("{}{suffix}", world.database.strip_prefix("sqlite://").unwrap());
         let aside = format!("{name}-aside");
         std::fs::rename(&name, &aside).unwrap();
-        if is_replaced {
-            std::fs::copy(&aside, &name).unwrap();
+        match how {
+            "copy" => _ = std::fs::copy(&aside, &name).unwrap(),
+            "link" => std::os::unix::fs::symlink(&aside, &name).unwrap(),
+            _ => {}
         }
-        assert!(world.store.is_lost() && !world.store.has_stopped(), "{name}: nothing has been asked");
+        assert!(world.store.is_lost() && !world.store.has_stopped(), "{name} {how}: nothing has been asked");
         for _ in 0..2 {
             let call = world.call(&agent);
             let asked = world.store.decide(Authorization::new(call, Ok(World::request(&agent, "1")))).await;

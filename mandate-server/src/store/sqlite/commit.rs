@@ -91,7 +91,7 @@ impl Committer {
     pub(super) fn lost(&self) {
         if !self.stopped.swap(true, Ordering::AcqRel) {
             error!(
-                "the database's file, or the file that locks it for this server, was deleted or replaced while it ran: the store \
+                "the database's file, its write-ahead log, or the file that locks it for this server was deleted or replaced while it ran: the store \
                  has stopped, and nothing is written any more; end all other servers on the database, then restart this one"
             );
         }

@@ -19,6 +19,8 @@ use crate::error::Fault;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The suffix of the file, after the database's name.
 const SUFFIX: &str = "-server";
+/// The suffix of SQLite's write-ahead log.
+const LOG_SUFFIX: &str = "-wal";
 /// A process that has not written itself down.
 const UNKNOWN: &str = "another process";
 /// The longest text that is read from it, in bytes.
@@ -42,18 +44,18 @@ struct Known {
     identity: (u64, u64),
 }
 
-/// The files that make a database this process's: its lock, and the database itself.
+/// The files that make a database this process's: its lock, the database itself, and its write-ahead log.
 #[derive(Debug, Clone)]
-pub(super) struct Files(Arc<[Known; 2]>);
+pub(super) struct Files(Arc<[Known; 3]>);
 
 impl Known {
     fn of(name: &str, found: &Metadata) -> Self {
         Self { name: name.to_owned(), identity: (found.dev(), found.ino()) }
     }
 
-    /// Whether the name leads to it still. What cannot be looked at is taken to be there.
+    /// Whether it has the name still: a link to it has not. What cannot be looked at is taken to be there.
     fn is_found(&self) -> bool {
-        match std::fs::metadata(&self.name) {
+        match std::fs::symlink_metadata(&self.name) {
             Ok(found) => (found.dev(), found.ino()) == self.identity,
             Err(e) => e.kind() != ErrorKind::NotFound,
         }
@@ -62,7 +64,7 @@ impl Known {
 
 impl Files {
     /// Whether others find the same files. Where the lock was deleted or replaced, they take the database without waiting;
-    /// where the database was, what is written is in a file that no other program finds.
+    /// where the database or its write-ahead log was, what is written is in a file that no other program finds.
     pub(super) fn are_found(&self) -> bool {
         self.0.iter().all(Known::is_found)
     }
@@ -114,10 +116,14 @@ impl Owner {
             .map_err(|e| beside::unusable(&format!("{}{SUFFIX}", self.path), &e))
     }
 
-    /// The files to look for, once the database is there.
+    /// The files to look for, once the database has been read: its write-ahead log is there as long as it is open.
     pub(super) fn files(&self) -> Result<Files, Fault> {
-        let found = std::fs::metadata(&self.path).map_err(|e| beside::unusable(&self.path, &e))?;
-        Ok(Files(Arc::new([self.locked.clone(), Known::of(&self.path, &found)])))
+        let known = |name: String| -> Result<Known, Fault> {
+            let found = std::fs::symlink_metadata(&name).map_err(|e| beside::unusable(&name, &e))?;
+            Ok(Known::of(&name, &found))
+        };
+        let (database, log) = (known(self.path.clone())?, known(format!("{}{LOG_SUFFIX}", self.path))?);
+        Ok(Files(Arc::new([self.locked.clone(), database, log])))
     }
 
     /// The path of the database.

@@ -3,7 +3,8 @@
 //! What holds here, and where:
 //!
 //! 1. One server owns the file (`owner.rs`), and one thread writes. The order of decisions is the order in which that thread
-//!    takes them. A server whose lock or database was deleted or replaced stops before its next transaction.
+//!    takes them. A server whose lock, database or write-ahead log was
+//!    deleted or replaced stops before its next transaction.
 //! 2. [`super::states::States`] is what the open transaction leaves. It is dropped as a whole when a transaction fails,
 //!    and for each agent that a script has touched.
 //! 3. An answer is sent after its COMMIT has returned, and never otherwise.

@@ -51,10 +51,10 @@ impl Writer {
     ) -> Result<Self, Fault> {
         let path = owner.path();
         let mut connection = connect(path)?;
-        let files = owner.files()?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         let Seen { version, operated, newest, others } = take_over(&connection, uncounted)?;
+        let files = owner.files()?;
         decider.follow(newest, others);
         let stopped = Arc::new(AtomicBool::new(false));
         let checkpointer =
@@ -149,7 +149,7 @@ impl Writer {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Whether the database or its lock is not found any more: then nothing is to be written.
+    /// Whether the database, its write-ahead log or its lock is not found any more: then nothing is to be written.
     pub(super) fn is_lost(&self) -> bool {
         !self.files.are_found()
     }
