@@ -1,5 +1,6 @@
 //! Two roles: one owns the tables and migrates, and servers have another with the grants of docs/scaling.md.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -39,6 +40,56 @@ fn documented() -> Vec<String> {
     let (section, _) = section.split_once("\n### ").unwrap();
     let blocks = section.split("```sql\n").skip(1);
     blocks.map(|block| block.split_once("```").unwrap().0.replace('…', "secret")).collect()
+}
+
+/// The tables that the page lets the role change (`UPDATE`) or delete from (`DELETE`).
+fn granted(right: &str) -> BTreeSet<String> {
+    let [_, grants]: [String; 2] = documented().try_into().unwrap();
+    let (_, tables) = grants.split_once(&format!("GRANT {right} ON ")).unwrap();
+    let (tables, _) = tables.split_once(" TO ").unwrap();
+    tables.split(',').map(|table| table.trim().to_owned()).collect()
+}
+
+/// The tables that statements of servers and of operators' commands change, and those from which they delete. Not those that only
+/// the closing of a month, a transfer or SQLite has.
+fn changed() -> [BTreeSet<String>; 2] {
+    let (mut updated, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+    for folder in ["src/store/sql", "src/store/postgres"] {
+        for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_the_owners = ["retention.rs", "openings.rs", "transfer.rs", "log_end.rs"].contains(&name);
+            if is_the_owners || path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let words: Vec<&str> = code.flat_map(str::split_whitespace).collect();
+            let table =
+                |word: &str| word.trim_matches(|c: char| !c.is_ascii_lowercase() && c != '_').to_owned();
+            let mut into = String::new();
+            for [before, word, next] in words.array_windows() {
+                match (*before, word.trim_start_matches(['(', '"']), *next) {
+                    (_, "INTO", next) => into = table(next),
+                    ("DO", "UPDATE", _) => _ = updated.insert(into.clone()),
+                    // To lock; or of tables whose own statements are here too.
+                    ("FOR" | "KEY", "UPDATE", _) => {}
+                    (_, "UPDATE", next) if next.contains('{') => {}
+                    (_, "UPDATE", next) => _ = updated.insert(table(next)),
+                    ("DELETE" | "(DELETE" | "\"DELETE", "FROM", next) => _ = deleted.insert(table(next)),
+                    _ => {}
+                }
+            }
+        }
+    }
+    [updated, deleted]
+}
+
+#[test]
+fn the_role_may_change_what_statements_change_and_nothing_else() {
+    let [updated, deleted] = changed();
+    assert_eq!(updated, granted("UPDATE"));
+    assert_eq!(deleted, granted("DELETE"));
 }
 
 /// A database that `mandate` owns, and the URL of a role that has what the page grants it.
