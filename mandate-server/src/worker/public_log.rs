@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info};
 
-use self::witnesses::{Answers, Witnesses};
+use self::witnesses::{Answers, Contradiction, Witnesses};
 use crate::clock::Clock;
 use crate::error::{Fault, Repeated};
 use crate::metrics::Metrics;
@@ -114,7 +114,7 @@ impl LogKeeper {
         if !self.store.read(has_news).await?? {
             return self.ask_again(kind).await;
         }
-        if !self.is_sound(kind).await? {
+        if !self.is_sound(kind).await? || !self.is_known_to_witnesses(kind).await? {
             return Ok(());
         }
         while self.store.read(move |tx| append::waits(tx, kind)).await?? {
@@ -128,7 +128,10 @@ impl LogKeeper {
         let keyring = self.keyring.clone();
         let sign = move |tx: &mut Tx<'_>| publish::sign_due(tx, kind, keyring.master());
         match self.store.write_with_jobs(sign).await?.flatten() {
-            Some((log, signed)) => self.publish(&log, signed).await,
+            Some((log, signed)) => {
+                self.witnesses.signed(log.id, signed.checkpoint().size());
+                self.publish(&log, signed).await
+            }
             None => Ok(()),
         }
     }
@@ -148,6 +151,29 @@ impl LogKeeper {
             error!(%kind, "the public log is stopped; see `mandate-server log show`");
         }
         Ok(false)
+    }
+
+    /// Whether no witness has cosigned more than was signed according to the database, or other entries: before a server signs, and
+    /// where less is signed than it has seen. Of a database that was restored nothing is signed.
+    async fn is_known_to_witnesses(&self, kind: EnvironmentKind) -> Result<bool, Fault> {
+        let last = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
+            let log = public_log::newest(tx, kind)?;
+            Ok((publish::last(&log)?, log))
+        };
+        let (last, log) = self.store.read(last).await??;
+        let size = last.as_ref().map_or(0, |last| last.checkpoint().size());
+        let may_be_restored = self.witnesses.may_be_restored(log.id, size);
+        let Some(last) = last.filter(|_| may_be_restored) else { return Ok(true) };
+        let Some(what) = self.witnesses.contradiction(&self.store, &log, &last).await? else {
+            return Ok(true);
+        };
+        let witness = what.witness().to_owned();
+        let stop = move |tx: &mut Tx<'_>| stop(tx, &log, &what);
+        let is_stopped = self.store.write_with_jobs(stop).await?.unwrap_or(true);
+        if is_stopped {
+            error!(%kind, witness, "the public log is stopped; see `mandate-server log show`");
+        }
+        Ok(!is_stopped)
     }
 
     /// Asks the witnesses that have not cosigned the newest checkpoint yet, where the log is quiet: one that was away comes back.
@@ -194,6 +220,18 @@ impl LogKeeper {
     }
 }
 
+/// Stops a log of which less is signed than a witness has cosigned, or other entries. Says whether it did. Another server may have
+/// signed since the witness was asked: so the log is read again.
+fn stop(tx: &mut Tx<'_>, log: &PublicLog, what: &Contradiction) -> Result<bool, Fault> {
+    public_log::hold(tx, log.id)?;
+    let newest = public_log::newest(tx, log.kind)?;
+    let signed = publish::last(&newest)?.map_or(0, |last| last.checkpoint().size());
+    let goes_on = newest.id == log.id && newest.stopped.is_none();
+    let Some(why) = what.stops(signed).filter(|_| goes_on) else { return Ok(false) };
+    public_log::stop(tx, log.id, Some(&why))?;
+    Ok(true)
+}
+
 /// Publishes a checkpoint with the answers of the witnesses. Stops a log that does not have what one of them has cosigned, and says
 /// whether it did. Another server may have appended since the witness was asked: so the log is read again.
 fn conclude(tx: &mut Tx<'_>, log: &PublicLog, answers: &Answers) -> Result<bool, Fault> {
@@ -208,10 +246,10 @@ fn conclude(tx: &mut Tx<'_>, log: &PublicLog, answers: &Answers) -> Result<bool,
     if let Some(why) = &why {
         public_log::stop(tx, log.id, Some(why))?;
     }
-    // What one witness has cosigned binds the log, whatever another says. Only of a fork no more is shown than was.
+    // What one witness has cosigned binds the log, whatever another says. Of a log that is stopped no more is shown than was.
     match (answers.is_cosigned, &why) {
-        (true, Some(_)) if what.is_fork() => publish::keep_cosignatures(tx, log, &answers.checkpoint)?,
-        (true, _) => publish::publish(tx, log, publication)?,
+        (true, Some(_)) => publish::keep_cosignatures(tx, log, &answers.checkpoint)?,
+        (true, None) => publish::publish(tx, log, publication)?,
         (false, Some(_)) if answers.refused => publish::take_back(tx, log, &answers.checkpoint)?,
         (false, _) => {}
     }

@@ -32,25 +32,6 @@ fn decisions(world: &World) -> usize {
     entries(world).iter().filter(|entry| matches!(entry, Entry::Decision { .. })).count()
 }
 
-#[tokio::test]
-async fn what_a_witness_has_cosigned_is_published_whatever_another_says() {
-    let world = World::new().await;
-    let agent = world.agent("buyer").await;
-    let keeper = keeper(&world, None);
-    keeper.keep(Sandbox).await.unwrap();
-    let before = log(&world).tree.size();
-    add(&world, "honest.example", honest("honest.example", &of(&world)));
-    add(&world, "liar.example", serving(|_| (409, write_conflict(1_000))));
-    world.ask(&agent, "1").await;
-    keeper.keep(Sandbox).await.unwrap();
-    let now = log(&world);
-    assert!(now.stopped.unwrap().contains("the witness liar.example says that it has cosigned 1000"));
-    assert_eq!(published(&world).checkpoint().size(), before + 1);
-    assert!(has_cosigned(&world, "honest.example"));
-    assert_eq!(now.signed, None);
-    assert_eq!(check::findings(&world.database), []);
-}
-
 /// One that knows more than the server asks about, and no more than the log has by then.
 #[tokio::test]
 async fn what_a_witness_has_cosigned_is_published_where_the_log_has_grown_meanwhile() {
@@ -76,18 +57,18 @@ async fn what_a_witness_has_cosigned_is_published_where_the_log_has_grown_meanwh
     assert!(published(&world).checkpoint().size() < now.tree.size());
 }
 
-/// A log of which one witness has cosigned other entries is stopped, and shows no more than it did. What another witness has
-/// cosigned of it is published when it goes on, or when it ends.
+/// A log of which one witness has cosigned more, or other entries, is stopped, and shows no more than it did. What another witness
+/// has cosigned of it is published when it goes on, or when it ends.
 #[tokio::test]
-async fn what_a_witness_has_cosigned_of_a_fork_is_kept() {
-    for goes_on in [true, false] {
+async fn what_a_witness_has_cosigned_of_a_log_that_another_stops_is_kept() {
+    for (goes_on, more) in [(true, 0), (false, 0), (true, 1_000), (false, 1_000)] {
         let world = World::new().await;
         let agent = world.agent("buyer").await;
         let keeper = keeper(&world, None);
         keeper.keep(Sandbox).await.unwrap();
         let before = log(&world);
         add(&world, "honest.example", honest("honest.example", &of(&world)));
-        let last = Some((before.tree.size(), Hash::sha256(b"other")));
+        let last = Some((before.tree.size() + more, Hash::sha256(b"other")));
         let state = WitnessedLog { keys: vec![of(&world)], last };
         let forked = move |body: &[u8]| match state.decide(&AddCheckpoint::parse(body).unwrap()) {
             Err(WitnessRefused::Conflict { size }) => (409, write_conflict(size)),
@@ -99,7 +80,8 @@ async fn what_a_witness_has_cosigned_of_a_fork_is_kept() {
         keeper.keep(Sandbox).await.unwrap();
         let stopped = log(&world);
         let why = stopped.stopped.unwrap();
-        assert!(why.contains("the witness fork.example says that the first"), "{why}");
+        let said = if more == 0 { "says that the first" } else { "says that it has cosigned 1" };
+        assert!(why.contains(&format!("the witness fork.example {said}")), "{why}");
         assert_eq!(stopped.checkpoint, before.checkpoint);
         let signed = SignedCheckpoint::parse(stopped.signed.unwrap().as_bytes()).unwrap();
         assert_eq!(signed.checkpoint().size(), before.tree.size() + 1);
@@ -189,5 +171,33 @@ async fn a_log_that_lacks_what_was_signed_by_its_database_is_stopped() {
         let now = log(&world);
         assert!(now.stopped.is_some(), "{size}");
         assert_eq!((now.checkpoint, now.signed), (before.checkpoint, other.signed));
+    }
+}
+
+/// A witness that was away has fewer, and cosigns: the other one is asked before anything is signed. A second server is new, or
+/// has seen more than the database has by now.
+#[tokio::test]
+async fn of_a_restored_database_nothing_is_signed() {
+    for is_new in [true, false] {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        add(&world, "honest.example", honest("honest.example", &of(&world)));
+        let first = keeper(&world, None);
+        first.keep(Sandbox).await.unwrap();
+        let old = log(&world);
+        world.ask(&agent, "1").await;
+        first.keep(Sandbox).await.unwrap();
+        let newer = log(&world);
+        assert!(newer.tree.size() > old.tree.size() && has_cosigned(&world, "honest.example"));
+        add(&world, "lags.example", honest("lags.example", &of(&world)));
+        // As in a copy of before: other decisions follow.
+        let restore = |tx: &mut Tx<'_>| Ok(rows::put_checkpoints(tx, &old)?);
+        apart::run_once(&world.database, restore).unwrap().unwrap();
+        world.ask(&agent, "2").await;
+        if is_new { keeper(&world, None) } else { first }.keep(Sandbox).await.unwrap();
+        let now = log(&world);
+        let why = now.stopped.unwrap();
+        assert!(why.contains("the witness honest.example says that it has cosigned"), "{why}");
+        assert_eq!((now.checkpoint, now.signed), (old.checkpoint, None));
     }
 }

@@ -40,7 +40,7 @@ pub fn unpublished(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
 ///
 /// # Errors
 /// It is damaged.
-pub(super) fn last(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
+pub fn last(log: &PublicLog) -> Result<Option<SignedCheckpoint>, Fault> {
     Ok(unpublished(log)?.or(published(log)?))
 }
 

@@ -45,6 +45,8 @@ pub(super) struct Witnesses {
     sizes: Mutex<HashMap<(String, i64), u64>>,
     /// When those that had not cosigned were asked again last, for each kind of log.
     asked: Mutex<HashMap<&'static str, Instant>>,
+    /// The size of each log that was signed last, as this server has seen it.
+    signed: Mutex<HashMap<i64, u64>>,
 }
 
 /// What the witnesses have answered.
@@ -84,11 +86,6 @@ impl Contradiction {
         &self.witness
     }
 
-    /// Whether it says that the log has other entries, and not only fewer.
-    pub(super) fn is_fork(&self) -> bool {
-        self.is_fork
-    }
-
     /// Why the log must not grow, now that it has so many entries. None: it has by now what the witness has cosigned.
     pub(super) fn stops(&self, has: u64) -> Option<String> {
         let Self { witness, size, is_fork } = self;
@@ -109,7 +106,7 @@ impl Witnesses {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let client = Client::new(Arc::new(SystemNames), PATIENCE, MAX_IDLE)
             .map_err(|e| Fault::new(format!("witnesses: {e}")))?;
-        Ok(Self { client, clock, sizes: Mutex::default(), asked: Mutex::default() })
+        Ok(Self { client, clock, sizes: Mutex::default(), asked: Mutex::default(), signed: Mutex::default() })
     }
 
     /// Whether witnesses may be asked again for a checkpoint of a log of this kind, which is noted.
@@ -120,6 +117,36 @@ impl Witnesses {
             asked.insert(kind.as_str(), Instant::now());
         }
         may
+    }
+
+    /// Whether the database may have been restored since this server has seen it last: it is seen for the first time, or less is
+    /// signed than was. The size is noted.
+    pub(super) fn may_be_restored(&self, log: i64, signed: u64) -> bool {
+        self.signed(log, signed).is_none_or(|seen| signed < seen)
+    }
+
+    /// Notes the size of a log that was signed last. Gives the one that was noted before.
+    pub(super) fn signed(&self, log: i64, size: u64) -> Option<u64> {
+        self.signed.lock().unwrap_or_else(PoisonError::into_inner).insert(log, size)
+    }
+
+    /// What the witnesses have cosigned and the log does not have, as far as they answer in time to what was signed last.
+    pub(super) async fn contradiction(
+        &self,
+        store: &Store,
+        log: &PublicLog,
+        last: &SignedCheckpoint,
+    ) -> Result<Option<Contradiction>, Fault> {
+        let witnesses = store.read(witnesses::all).await??;
+        let asked = witnesses.iter().map(|witness| self.ask(store, log, last, witness));
+        let mut asked = asked.collect::<FuturesUnordered<_>>();
+        let (until, mut found) = (Instant::now() + PATIENCE, Vec::new());
+        while let Ok(Some(said)) = tokio::time::timeout_at(until, asked.next()).await {
+            if let Said::Contradicts(what) = said {
+                found.push(what);
+            }
+        }
+        Ok(gravest(found))
     }
 
     /// Has a checkpoint cosigned by those that have not yet, and answer in time. Once more than half have, the others have a
@@ -163,13 +190,12 @@ impl Witnesses {
                 Said::Refused | Said::Unclear => {}
             }
         }
-        let contradiction = contradictions.into_iter().max_by_key(|what| (what.is_fork, what.size));
         Ok(Answers {
             checkpoint,
             is_cosigned: cosigned > 0,
             witnessed: cosigned >= quorum,
             refused,
-            contradiction,
+            contradiction: gravest(contradictions),
         })
     }
 
@@ -247,6 +273,10 @@ impl Witnesses {
     fn learn(&self, of: (String, i64), size: u64) {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(of, size);
     }
+}
+
+fn gravest(contradictions: Vec<Contradiction>) -> Option<Contradiction> {
+    contradictions.into_iter().max_by_key(|what| (what.is_fork, what.size))
 }
 
 /// The request to cosign a checkpoint, with the proof that it is consistent with the log at `old`.
