@@ -99,6 +99,8 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         return Err(Refusal::invalid(message).into());
     }
     must_still_count(tx, environment.id, &decision, now)?;
+    // Behind it, since this reads the escrows of as long as the token lasts.
+    sql::escrows::none_is_hidden(tx, &decision)?;
     if command.refund_after <= now {
         let message =
             format!("refund_after must be in the future; got `{}`, now is {now}", command.refund_after);

@@ -209,15 +209,18 @@ pub fn append(
     tx.execute_one(APPEND, &row)
 }
 
-/// The escrow that was made from a decision.
+/// The escrow that was made from a decision, as the index by decision finds it.
+pub fn of_decision(tx: &mut Tx<'_>, decision: &DecisionRecord) -> Result<Option<EscrowId>, Fault> {
+    let row = tx.row(FIND_OF_DECISION, &[decision.environment.into(), decision.id.to_bytes().into()])?;
+    row.map(|mut row| Ok(EscrowId::from_bytes(row.bytes()?))).transpose()
+}
+
+/// Looks on SQLite whether the index by decision hides an escrow of a decision: reads all that its agent has opened since.
 ///
 /// # Errors
-/// On SQLite, one of the agent's escrows since the decision is damaged, or is the decision's and was not found by it.
-pub fn of_decision(tx: &mut Tx<'_>, decision: &DecisionRecord) -> Result<Option<EscrowId>, Fault> {
+/// One of them is damaged, or is the decision's.
+pub fn none_is_hidden(tx: &mut Tx<'_>, decision: &DecisionRecord) -> Result<(), Fault> {
     let environment = decision.environment;
-    if let Some(mut row) = tx.row(FIND_OF_DECISION, &[environment.into(), decision.id.to_bytes().into()])? {
-        return Ok(Some(EscrowId::from_bytes(row.bytes()?)));
-    }
     if tx.backend() == Backend::Sqlite {
         let since = EscrowId::new(decision.decided_at.plus_seconds(-SKEW_SECONDS), 0).to_bytes();
         let agent = decision.request.agent.as_str();
@@ -228,7 +231,7 @@ pub fn of_decision(tx: &mut Tx<'_>, decision: &DecisionRecord) -> Result<Option<
             }
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// One escrow.
