@@ -15,7 +15,14 @@ const MAX_LOGS: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct OlderLog {
     pub(crate) source: Source,
-    pub(crate) checkpoint: Checkpoint,
+    /// Its last checkpoint, as the next one names it.
+    pub(crate) named: SignedCheckpoint,
+}
+
+impl OlderLog {
+    pub(crate) fn entries(&self) -> Entries<'_> {
+        Entries { source: &self.source, checkpoint: self.named.checkpoint() }
+    }
 }
 
 /// The logs that one continues, the newest first, as far as they can be read.
@@ -43,14 +50,12 @@ impl Older {
     pub(crate) fn of(source: &Source, checkpoint: &Checkpoint) -> Result<Self, Failure> {
         let mut older = Self::default();
         while older.logs.len() < MAX_LOGS {
-            let last = older.logs.last();
-            let (source, checkpoint) =
-                last.map_or((source, checkpoint), |log| (&log.source, &log.checkpoint));
-            let Some(named) = named(Entries { source, checkpoint })? else { break };
-            match open(source, checkpoint.origin(), named.checkpoint())? {
+            let entries = older.logs.last().map_or(Entries { source, checkpoint }, OlderLog::entries);
+            let Some(named) = named(entries)? else { break };
+            let origin = named.checkpoint().origin().to_owned();
+            match open(entries.source, entries.checkpoint.origin(), named)? {
                 Ok(log) => older.logs.push(log),
                 Err(why) => {
-                    let origin = named.checkpoint().origin();
                     older.unread = Some(format!("the older log {origin} cannot be read: {why}"));
                     break;
                 }
@@ -61,8 +66,13 @@ impl Older {
 }
 
 /// The log that `named` is of, beside the one that continues it; or why it cannot be read to that end.
-fn open(next: &Source, next_origin: &str, named: &Checkpoint) -> Result<Result<OlderLog, String>, Failure> {
-    let Some(place) = next.place().beside(next_origin, named.origin()) else {
+fn open(
+    next: &Source,
+    next_origin: &str,
+    named: SignedCheckpoint,
+) -> Result<Result<OlderLog, String>, Failure> {
+    let (origin, size) = (named.checkpoint().origin(), named.checkpoint().size());
+    let Some(place) = next.place().beside(next_origin, origin) else {
         return Ok(Err(format!("nothing says where it is beside {}", next.place())));
     };
     let source = Source::new(place)?;
@@ -76,9 +86,9 @@ fn open(next: &Source, next_origin: &str, named: &Checkpoint) -> Result<Result<O
         .map_err(|e| Refused::new(e.name(), e).of(&format!("the checkpoint at {}", source.place())))?
         .checkpoint()
         .size();
-    if served < named.size() {
-        let has = format!("{} has {served} of its {} entries", source.place(), named.size());
+    if served < size {
+        let has = format!("{} has {served} of its {size} entries", source.place());
         return Ok(Err(has));
     }
-    Ok(Ok(OlderLog { source, checkpoint: named.clone() }))
+    Ok(Ok(OlderLog { source, named }))
 }

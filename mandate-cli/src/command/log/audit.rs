@@ -148,7 +148,8 @@ impl AuditLog {
         let now = Some(environment::now().seconds()).filter(|_| next.is_none());
         let mut reached = vec![Reach::of(&first, now.filter(|_| self.checkpoint.is_none()))];
         reached.extend(newer.map(|newer| Reach::of(&newer, now)));
-        let older_logs = older.logs.iter().rev().map(|log| log.checkpoint.origin().to_owned()).collect();
+        let older_logs =
+            older.logs.iter().rev().map(|log| log.named.checkpoint().origin().to_owned()).collect();
         let younger = match &next {
             None => "it is not in the log as far as that was read: look again later".to_owned(),
             Some(next) => format!("the log has ended: compare with {next}, by its --log-key"),
@@ -219,9 +220,9 @@ fn read(
         }
     }
     let older = Older::of(source, &first.checkpoint)?;
-    for OlderLog { source, checkpoint } in &older.logs {
-        comparison.begin(checkpoint.origin());
-        Entries { source, checkpoint }.scan(0, |index, bytes| {
+    for entries in older.logs.iter().map(OlderLog::entries) {
+        comparison.begin(entries.checkpoint.origin());
+        entries.scan(0, |index, bytes| {
             comparison.take(index, bytes, true);
             Ok(())
         })?;

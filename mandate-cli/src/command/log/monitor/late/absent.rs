@@ -10,7 +10,7 @@ use mandate_core::verify::audit_verdict_ignoring_expiry;
 use super::Due;
 use crate::exit::Failure;
 use crate::public_log::entries::Entries;
-use crate::public_log::older::Older;
+use crate::public_log::older::{Older, OlderLog};
 use crate::public_log::proof::issuer;
 use crate::public_log::source::Source;
 
@@ -40,7 +40,7 @@ impl Due {
         suspects: Vec<Suspect>,
     ) -> Result<(), Failure> {
         let older = Older::of(source, checkpoint)?;
-        let logs = older.logs.iter().map(|log| Entries { source: &log.source, checkpoint: &log.checkpoint });
+        let logs = older.logs.iter().map(OlderLog::entries);
         let mut read = Read::default();
         let wanted: HashSet<_> = suspects.iter().map(|one| one.hash).collect();
         for entries in [Entries { source, checkpoint }].into_iter().chain(logs) {
