@@ -36,6 +36,10 @@ const MAX_CHECKPOINT_BYTES: usize = mandate_core::log::MAX_NOTE_BYTES;
 /// other way too: every decision of your agents and every governing change in the log must be in the export, each number once,
 /// and the number behind the last must not be there: nothing is missing at the end, no agent is hidden.
 ///
+/// Only an export without filters and without a period shows that. The operator writes into an export that it has `since`, `until`,
+/// `agent` or `verdict`; what these keep from being looked for is named, and the exit code is 26. Within a period it is a finding all
+/// the same that an agent has a gap between two of its rows, or that any governing change is missing.
+///
 /// A log that is in use has entries that are younger than the export. Fetch a checkpoint before you ask for the export
 /// (`mandate log checkpoint -o FILE`) and pass it here: what the log had then, the export must have. A row older than a day that
 /// is not in the log is a finding.
@@ -59,9 +63,10 @@ Examples:
       --checkpoint before.checkpoint --watch-key watch.key
 
 Exit codes:
-  0 each row compared, nothing found    23 findings, or no export    26 rows that were not compared
-  51 the log is not what it has signed    52 it does not continue the checkpoint    2 usage, another
-  environment's watch key or log    36, 37, 38 log not readable    3 file cannot be read")]
+  0 each row compared, nothing found    23 findings, or no export    26 rows that were not compared,
+  or what the export's filters or period keep from being looked for    51 the log is not what it has
+  signed    52 it does not continue the checkpoint    2 usage, another environment's watch key or log
+  36, 37, 38 log not readable    3 file cannot be read")]
 pub(crate) struct AuditLog {
     /// The export in NDJSON, or `-` for standard input
     #[arg(value_name = "EXPORT|-", value_parser = source)]
@@ -111,8 +116,8 @@ struct Summary {
     older: u64,
     /// Whether it was looked for what is missing.
     watched: bool,
-    /// Whether the export has only what a filter let through.
-    filtered: bool,
+    /// What was not looked for among what is missing, as the export has filters or a period.
+    not_looked_for: Vec<&'static str>,
     /// The log that goes on where this one has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -165,7 +170,7 @@ impl AuditLog {
             younger: ended.younger,
             older: ended.older,
             watched: watch_key.is_some(),
-            filtered: !rows.is_whole(),
+            not_looked_for: watch_key.as_ref().map(|_| rows.not_looked_for()).unwrap_or_default(),
             next,
             ..Summary::default()
         };
@@ -300,9 +305,12 @@ impl Summary {
             output.line("governing", self.governing);
             output.line("logged", self.logged);
             self.show_uncompared(output);
+            for what in &self.not_looked_for {
+                output.text(&format!("{CAUTION}not looked for{CAUTION:#}: {what}\n"));
+            }
             output.text(&self.conclusion());
         }
-        Ok(match (self.findings, self.is_compared()) {
+        Ok(match (self.findings, self.is_compared() && self.not_looked_for.is_empty()) {
             (0, true) => Exit::Success,
             (0, false) => Exit::NotCompared,
             _ => Exit::Findings,
@@ -344,12 +352,15 @@ impl Summary {
                 "{CAUTION}NOT ALL COMPARED{CAUTION:#}: nothing found in {logged} of {rows} rows; the others were not compared\n"
             );
         }
-        let missing = match (self.watched, self.filtered) {
-            (true, false) => "and nothing of yours is missing".to_owned(),
-            (true, true) => format!(
-                "{CAUTION}what the export's filters leave out was not looked for, nor were governing changes{CAUTION:#}"
-            ),
-            (false, _) => format!("{CAUTION}without --watch-key nothing can be found missing{CAUTION:#}"),
+        if !self.not_looked_for.is_empty() {
+            return format!(
+                "{CAUTION}NOT ALL COMPARED{CAUTION:#}: each row is its entry; what the export leaves out by its filters or its period was not looked for\n"
+            );
+        }
+        let missing = if self.watched {
+            "and nothing of yours is missing".to_owned()
+        } else {
+            format!("{CAUTION}without --watch-key nothing can be found missing{CAUTION:#}")
         };
         format!("{GOOD}NOTHING FOUND{GOOD:#}: each row is its entry; {missing}\n")
     }

@@ -283,22 +283,41 @@ fn differs(row: &Row, entry: &Entry) -> &'static str {
 const MAX_LACKING: usize = 1_000_000;
 
 /// The tags that the log must not have, as far as the export says: in gaps, and behind the end. Gaps that are too long to be
-/// looked for whole are findings.
+/// looked for whole are findings. Governing changes are all in an export of any period; the decisions of an agent only between
+/// its first row and its last.
 fn lacking(rows: &Rows, key: &WatchKey) -> (HashMap<Hash, Lacking>, Vec<Finding>) {
     let (mut lacking, mut gaps) = (HashMap::new(), Vec::new());
-    if !rows.is_complete() {
+    let Some(header) = rows.header.as_ref().filter(|header| header.is_complete()) else {
         return (lacking, gaps);
-    }
+    };
     let mut room = MAX_LACKING;
-    let mut within = |of: &str, numbers: &HashSet<u64>| {
-        let (absent, rest) = absent(numbers, rows, &mut room);
+    let mut within = |of: &str, numbers: &HashSet<u64>, ends| {
+        let (absent, rest) = absent(numbers, ends, &mut room);
         if rest > 0 {
             let found = format!("{rest} more numbers are absent than are looked for");
             gaps.push(Finding { line: None, log: None, index: None, check: "gap", of: of.to_owned(), found });
         }
         absent
     };
-    let (mut agents, mut numbers) = (BTreeMap::<&AgentId, HashSet<u64>>::new(), HashSet::new());
+    let (agents, numbers) = numbers(rows);
+    for (agent, sequences) in agents {
+        let ends = Ends { begins: header.since.is_none(), ends: header.until.is_none() };
+        for (sequence, why) in within(agent.as_str(), &sequences, ends) {
+            let of = format!("{agent} sequence {sequence}");
+            lacking.insert(key.decision(agent, sequence), Lacking { of, why });
+        }
+    }
+    if header.has_all_records() {
+        for (number, why) in within("governing changes", &numbers, Ends { begins: true, ends: true }) {
+            lacking.insert(key.governing(number), Lacking { of: format!("change {number}"), why });
+        }
+    }
+    (lacking, gaps)
+}
+
+/// The sequences of each agent that the export has or names, and the numbers of its governing changes.
+fn numbers(rows: &Rows) -> (BTreeMap<&AgentId, HashSet<u64>>, HashSet<u64>) {
+    let (mut agents, mut numbers) = (BTreeMap::<_, HashSet<_>>::new(), HashSet::new());
     for row in &rows.all {
         match &row.logged.row {
             LoggedRow::Decision { agent, sequence, .. } => {
@@ -313,31 +332,30 @@ fn lacking(rows: &Rows, key: &WatchKey) -> (HashMap<Hash, Lacking>, Vec<Finding>
             }
         }
     }
-    for (agent, sequences) in agents {
-        for (sequence, why) in within(agent.as_str(), &sequences) {
-            let of = format!("{agent} sequence {sequence}");
-            lacking.insert(key.decision(agent, sequence), Lacking { of, why });
-        }
-    }
-    if rows.is_whole() {
-        for (number, why) in within("governing changes", &numbers) {
-            lacking.insert(key.governing(number), Lacking { of: format!("change {number}"), why });
-        }
-    }
-    (lacking, gaps)
+    (agents, numbers)
+}
+
+/// Which ends of a row of numbers the export must have.
+#[derive(Clone, Copy)]
+struct Ends {
+    begins: bool,
+    ends: bool,
 }
 
 /// The numbers that are absent between the first and the last, at most as many as there is room for, and the one behind the
 /// last; and how many more are absent.
-fn absent(numbers: &HashSet<u64>, rows: &Rows, room: &mut usize) -> (Vec<(u64, &'static str)>, u64) {
-    let last = numbers.iter().max().copied();
-    let first = match (rows.since(), numbers.iter().min()) {
+fn absent(
+    numbers: &HashSet<u64>,
+    Ends { begins, ends }: Ends,
+    room: &mut usize,
+) -> (Vec<(u64, &'static str)>, u64) {
+    let first = match numbers.iter().min() {
+        _ if begins => 1,
         // Where the export begins later, what was before is not missing.
-        (Some(_), Some(first)) => *first,
-        (Some(_), None) => return (Vec::new(), 0),
-        (None, _) => 1,
+        Some(first) => *first,
+        None => return (Vec::new(), 0),
     };
-    let last = last.unwrap_or(0);
+    let last = numbers.iter().max().copied().unwrap_or(0);
     let has = u64::try_from(numbers.len()).unwrap_or(u64::MAX);
     let all = last.saturating_add(1).saturating_sub(first).saturating_sub(has);
     let gaps = (first..last).filter(|number| !numbers.contains(number)).take(*room);
@@ -347,6 +365,6 @@ fn absent(numbers: &HashSet<u64>, rows: &Rows, room: &mut usize) -> (Vec<(u64, &
     let rest = all.saturating_sub(u64::try_from(gaps.len()).unwrap_or(u64::MAX));
     let behind =
         "the export lacks it: it is younger than the export, or was left out at its end; see --checkpoint";
-    let behind = (!rows.is_ended()).then_some((last.saturating_add(1), behind));
+    let behind = ends.then_some((last.saturating_add(1), behind));
     (gaps.into_iter().chain(behind).collect(), rest)
 }

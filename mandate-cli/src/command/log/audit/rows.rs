@@ -63,24 +63,19 @@ impl Rows {
         self.refused.push(Finding { line: Some(line), log: None, index: None, check: "line", of, found });
     }
 
-    /// Whether the export has all of its environment up to its end.
-    pub(super) fn is_whole(&self) -> bool {
-        self.header.as_ref().is_some_and(|header| header.verdict.is_none() && header.agent.is_none())
-    }
-
-    /// Whether it has every decision of an agent, from the first row to the last.
-    pub(super) fn is_complete(&self) -> bool {
-        self.header.as_ref().is_some_and(Header::is_complete)
-    }
-
-    /// The instant at which it begins, if it is not at the beginning.
-    pub(super) fn since(&self) -> Option<Timestamp> {
-        self.header.as_ref().and_then(|header| header.since)
-    }
-
-    /// Whether it ends before the present.
-    pub(super) fn is_ended(&self) -> bool {
-        self.header.as_ref().is_some_and(|header| header.until.is_some())
+    /// What the export is said to leave out, so that it cannot be found missing. The operator writes the header.
+    pub(super) fn not_looked_for(&self) -> Vec<&'static str> {
+        let Some(header) = &self.header else { return Vec::new() };
+        let has_period = header.since.is_some() || header.until.is_some();
+        let left_out = [
+            (!header.is_complete(), "missing decisions: the export has the filter verdict"),
+            (header.agent.is_some(), "decisions of other agents: the export has the filter agent"),
+            (!header.has_all_records(), "missing governing changes: the export has a filter"),
+            (header.since.is_some(), "decisions before the first row of an agent: the export has since"),
+            (header.until.is_some(), "decisions behind the last row of an agent: the export has until"),
+            (has_period, "decisions of agents without a row: the export has since or until"),
+        ];
+        left_out.into_iter().filter_map(|(is_left_out, what)| is_left_out.then_some(what)).collect()
     }
 }
 
