@@ -301,6 +301,9 @@ fn lacking(rows: &Rows, key: &WatchKey) -> (HashMap<Hash, Lacking>, Vec<Finding>
     };
     let (agents, numbers) = numbers(rows);
     for (agent, sequences) in agents {
+        if header.agent.as_ref().is_some_and(|own| own != agent) {
+            continue;
+        }
         let ends = Ends { begins: header.since.is_none(), ends: header.until.is_none() };
         for (sequence, why) in within(agent.as_str(), &sequences, ends) {
             let of = format!("{agent} sequence {sequence}");
