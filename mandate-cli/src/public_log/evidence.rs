@@ -99,8 +99,15 @@ impl Evidence {
         let verdict = self.verdict(&key, issuer)?;
         let logged = proof::check(&self.token, self.proof.as_bytes(), trust)?;
         let origin = logged.accepted.checkpoint.origin();
-        if published.accepted.checkpoint.origin() != origin {
+        let (one, other) = (&published.accepted.checkpoint, &logged.accepted.checkpoint);
+        if one.origin() != origin {
             return Err(refused("origin", &"the two proofs are of different logs"));
+        }
+        if one.size() == other.size() && one.root() != other.root() {
+            let size = one.size();
+            let why =
+                format!("the two proofs name different roots of the log's {size} entries: it has forked");
+            return Err(refused("fork", &why));
         }
         let kind = if key.kid.is_sandbox() { EnvironmentKind::Sandbox } else { EnvironmentKind::Production };
         if issuer.is_none() && !is_origin_of(origin, &verdict.claims().iss, kind) {

@@ -244,6 +244,10 @@ fn evidence_needs_neither_clock_nor_network() {
     refused(&|e| e["key_entry"] = "AA".into(), "key_entry");
     refused(&|e| e["key_proof"] = evidence["proof"].clone(), "root");
     refused(&|e| e["proof"] = evidence["key_proof"].clone(), "extra");
+    // Another tree of the same size, of which the log's key has signed the root, too.
+    let mut other = test.clone();
+    other.entries[5] = strange(9_999).to_bytes();
+    refused(&|e| e["key_proof"] = other.proof(0, None).to_string().into(), "fork");
     // The signature of another token, under the same key.
     let other = token_of(&site, 2);
     let (input, signature) = (token.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
