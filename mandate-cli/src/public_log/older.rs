@@ -49,10 +49,15 @@ impl Older {
     /// Those that the log of this checkpoint continues.
     pub(crate) fn of(source: &Source, checkpoint: &Checkpoint) -> Result<Self, Failure> {
         let mut older = Self::default();
-        while older.logs.len() < MAX_LOGS {
+        loop {
             let entries = older.logs.last().map_or(Entries { source, checkpoint }, OlderLog::entries);
             let Some(named) = named(entries)? else { break };
             let origin = named.checkpoint().origin().to_owned();
+            if older.logs.len() == MAX_LOGS {
+                older.unread =
+                    Some(format!("the older log {origin} is not read: it is behind {MAX_LOGS} others"));
+                break;
+            }
             match open(entries.source, entries.checkpoint.origin(), named)? {
                 Ok(log) => older.logs.push(log),
                 Err(why) => {
