@@ -133,8 +133,9 @@ impl Monitor {
         if looked.next.is_none() {
             if let Some(tokens) = &self.tokens {
                 let listed = trust.policy.logs().map(|(key, _)| key);
-                let keys: Vec<_> = [&key].into_iter().chain(&older).chain(listed).cloned().collect();
-                due.tokens(tokens, &source, &keys, (&looked, now))?;
+                let others: Vec<_> = older.iter().chain(listed).cloned().collect();
+                let found = due.tokens(tokens, &source, (&key, &others), (&looked, now));
+                found.map_err(|found| self.keep_fork(found))?;
             }
             let waited = before.as_ref().filter(|state| state.key == key).and_then(|state| state.unwitnessed);
             let witnessed = due.witnesses(&source, &trust, &looked, waited, now);

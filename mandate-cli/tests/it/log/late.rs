@@ -177,3 +177,89 @@ fn witnesses_that_cosign_between_two_looks_are_not_late() {
     let state: Value = serde_json::from_slice(&watched.state()).unwrap();
     assert_eq!(state["unwitnessed"]["size"], 304);
 }
+
+/// The log's key can sign a tree for each token: a proof counts only of the log that everyone sees.
+#[test]
+fn a_proof_of_a_token_must_be_of_the_log_that_was_looked_at() {
+    let mut watched = Watched::new();
+    let old = token_of(&watched.site, 1);
+    let tokens = write(watched.folder.path(), "tokens", format!("{old}\n"));
+    let look = |watched: &Watched| watched.look(&["--tokens", &tokens]);
+    let mut other = watched.log.clone();
+    other.entries = vec![decision(&old).to_bytes()];
+    other.publish_proof(&watched.site, &old);
+    look(&watched).code(52).says("do not begin with the 1 that the proof of the token of line 1");
+    let fork: Value =
+        serde_json::from_slice(&std::fs::read(watched.folder.path().join("state.fork")).unwrap()).unwrap();
+    assert_eq!(fork["before"], other.checkpoint().to_string());
+    assert_eq!(fork["now"], watched.log.checkpoint().to_string());
+    // The entry came behind what was looked at, a day late.
+    let mut grown = watched.log.clone();
+    grown.push(&decision(&old));
+    grown.publish_proof(&watched.site, &old);
+    look(&watched).code(55);
+    // It was there, and the log has grown since. What it has signed must be served.
+    watched.log = grown.clone();
+    grown.strangers(5);
+    grown.publish_proof(&watched.site, &old);
+    watched.log.publish(&watched.site);
+    look(&watched).code(51).says("the checkpoint of 309 entries in the proof of the token of line 1");
+    serve_both(&watched, &grown);
+    look(&watched).code(0);
+    // The same in an older log.
+    let origin = watched.log.key.verifier().name().to_owned();
+    let mut new = TestLog::new(&format!("{origin}/2"));
+    new.push(&Entry::OlderLog(watched.log.checkpoint()));
+    new.publish(&watched.site);
+    watched.look(&["--log-key", &new.verifier()]).code(54);
+    let path = proof_path(&old).replace("/proof/", "/2/proof/");
+    for (log, code) in [(&other, 52), (&watched.log, 0)] {
+        watched.site.add(&path, log.proof_of(&old).into_bytes());
+        look(&watched).code(code);
+    }
+}
+
+/// Serves the log, and the tiles of another beside its own.
+fn serve_both(watched: &Watched, other: &TestLog) {
+    let mut files = other.files();
+    files.extend(watched.log.files());
+    watched.site.serve("/log/sandbox/", files);
+}
+
+/// What witnesses have cosigned is no later state of a log that has other entries.
+#[test]
+fn a_larger_checkpoint_that_witnesses_have_cosigned_must_begin_with_the_log() {
+    let mut watched = Watched::new();
+    let policy = write(watched.folder.path(), "policy", policy_of(&[witness(1)]));
+    let look = |watched: &Watched| watched.look(&["--policy", &policy]);
+    let mut cosigned = watched.log.clone();
+    cosigned.strangers(5);
+    cosigned.witnesses = vec![witness(1)];
+    let Entry::Decision { token, .. } = strange(301) else { panic!() };
+    let proof = cosigned.proof(301, Some(vec![0; 64])).to_string();
+    watched.site.add(&proof_of_hash(&token), proof.into_bytes());
+    let honest = watched.log.clone();
+    for (forged, served, code) in [(true, false, 51), (true, true, 52), (false, true, 0)] {
+        watched.log = honest.clone();
+        if forged {
+            watched.log.entries[290] = strange(9_999).to_bytes();
+        }
+        watched.log.publish(&watched.site);
+        let path = watched.folder.path().join("state");
+        let _ = std::fs::remove_file(&path);
+        look(&watched).code(0);
+        let state = String::from_utf8(watched.state()).unwrap();
+        let waits: Value = serde_json::from_str(&state).unwrap();
+        let since = waits["unwitnessed"]["since"].as_str().unwrap();
+        let state = state.replace(since, "2026-01-01T00:00:00.000Z");
+        std::fs::write(&path, &state).unwrap();
+        if served {
+            serve_both(&watched, &cosigned);
+        }
+        look(&watched).code(code);
+        assert_eq!(code == 0, watched.state() != state.as_bytes());
+    }
+    let fork = std::fs::read_to_string(watched.folder.path().join("state.fork")).unwrap();
+    let fork: Value = serde_json::from_str(&fork).unwrap();
+    assert_eq!(fork["now"], cosigned.checkpoint().to_string());
+}

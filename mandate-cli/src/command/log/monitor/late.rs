@@ -2,6 +2,7 @@
 //! proved entries show. What an answer alone says is not compared.
 
 mod absent;
+mod proved;
 
 use std::path::Path;
 
@@ -11,7 +12,8 @@ use mandate_core::log::{
 };
 
 use self::absent::Suspect;
-use super::look::{Found, Looked, fork};
+use self::proved::{Proofs, must_be_of};
+use super::look::{Found, Looked};
 use super::state::Unwitnessed;
 use crate::command::log::proof::PROMISED_SECONDS;
 use crate::exit::{Exit, Failure};
@@ -19,7 +21,7 @@ use crate::input::Source as File;
 use crate::lines::{Lines, unreadable};
 use crate::public_log::entries::Entries;
 use crate::public_log::place::{Place, is_origin_of};
-use crate::public_log::proof::{check, issued_at, issuer, kind};
+use crate::public_log::proof::{issued_at, issuer, kind};
 use crate::public_log::source::Source;
 use crate::public_log::trust::Trust;
 
@@ -32,25 +34,25 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// Looks for the tokens of a file that are older than a day, in logs of these keys. The first one is the log's own.
+    /// Looks for the tokens of a file that are older than a day, in the log and in those that it continues, of which the
+    /// keys are among the others.
     pub(super) fn tokens(
         &mut self,
         path: &Path,
         source: &Source,
-        keys: &[VerifierKey],
+        keys: (&VerifierKey, &[VerifierKey]),
         (looked, now): (&Looked, Timestamp),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Found> {
         if let Place::Folder(folder) = source.place() {
             return Err(Failure::new(
                 Exit::Usage,
                 format!("{} has no proofs of tokens: it is a copy of tiles", folder.display()),
             )
-            .next("leave --tokens out, or pass the log's address with --log URL"));
+            .next("leave --tokens out, or pass the log's address with --log URL")
+            .into());
         }
         let file = File::File(path.to_owned());
-        // Whether the witnesses have cosigned is looked at apart.
-        let trusts: Vec<_> =
-            keys.iter().map(|key| Trust { key: Some(key.clone()), policy: Policy::none() }).collect();
+        let mut proofs = Proofs::new(source, &looked.signed, keys);
         let mut suspects = Vec::new();
         let mut lines = Lines::open(&file, "the tokens")?;
         while let Some(line) = lines.next(|_| {}).map_err(|e| unreadable("the tokens", &file, &e))? {
@@ -74,12 +76,14 @@ impl Due {
             }
             let why = match source.proof(&hash)? {
                 None => Some("the service gives no proof of it".to_owned()),
-                Some(proof) => unproved(&token, &proof, &trusts)
-                    .map(|why| format!("the proof that the service gives does not hold: {why}")),
+                Some(proof) => proofs.refused(&what, &token, &proof)?,
             };
             suspects.extend(why.map(|why| Suspect { what, token, hash, why }));
         }
-        if suspects.is_empty() { Ok(()) } else { self.suspects(source, &looked.checkpoint, suspects) }
+        if !suspects.is_empty() {
+            self.suspects(source, &looked.checkpoint, suspects)?;
+        }
+        Ok(())
     }
 
     /// Looks whether the policy's witnesses have cosigned what the log had a day ago. Gives since when entries wait for them;
@@ -114,15 +118,6 @@ impl Due {
     }
 }
 
-/// Why a token is proved by none of these, as the first one says.
-fn unproved(token: &str, proof: &[u8], trusts: &[Trust]) -> Option<String> {
-    let mut refused = Vec::new();
-    for trust in trusts {
-        refused.push(check(token, proof, trust).err()?.refused().to_string());
-    }
-    refused.into_iter().next()
-}
-
 /// None: the policy's witnesses have cosigned the log with the entries that it had when it had `size`. Otherwise the entry
 /// whose proof names no such checkpoint, although the service names the newest one that has a quorum; or why nothing shows it.
 fn cosigned(
@@ -153,11 +148,7 @@ fn cosigned(
         Err(why) => return Ok(Err(format!("the proof of entry {index} does not hold: {why}"))),
     };
     // What they have cosigned must be this log.
-    let named = signed.checkpoint();
-    if named.size() <= looked.checkpoint.size() && entries.scan(named.size(), |_, _| Ok(()))? != *named.root()
-    {
-        return Err(fork(&signed, &format!("that the proof of entry {index} names"), &looked.signed));
-    }
+    must_be_of(source, &looked.signed, &signed, &format!("entry {index}"))?;
     let has = trust.accept(&signed).is_ok_and(|accepted| accepted.checkpoint.size() >= size);
     Ok(Ok(Some(index).filter(|_| !has)))
 }
