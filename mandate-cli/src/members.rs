@@ -5,7 +5,7 @@
 pub(crate) enum Printed {
     /// Objects with these members. What is below them is in this file.
     Known(Vec<&'static str>),
-    /// Objects of the command's own with these members. What is below them is known when it is there.
+    /// Objects with these members, of a command that only reads. What is below them is known when it is there.
     Own(Vec<&'static str>),
     /// No JSON.
     Nothing,
@@ -234,12 +234,13 @@ pub(crate) const WEBHOOK: [&str; 5] = ["created_at", "events", "status", "url", 
 
 /// The members of objects within others, by the names of these objects. The data of an event and the claims of a token are
 /// objects of any kind.
-const WITHIN: [(&str, &[&str]); 11] = [
+const WITHIN: [(&str, &[&str]); 12] = [
     ("basis", &["recent_requests", "spent"]),
     ("claims", &OF_SERVICE),
     ("data", &OF_SERVICE),
     ("error", &["check", "code", "exit_code", "message", "request_id"]),
     ("escrow", &["required_above"]),
+    ("governing", &["count", "first", "new", "missing", "twice"]),
     ("limits", &["currency", "per_month", "per_transaction"]),
     ("request", &["agent", "amount", "category", "currency", "recipient"]),
     (

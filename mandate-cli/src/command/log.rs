@@ -40,7 +40,11 @@ impl Log {
         let names: &[&str] = match self {
             Self::Proof(_) => &["log", "index", "size", "proof", "witnesses"],
             Self::Evidence(_) => &["evidence", "log", "index", "key_index"],
-            Self::Verify(_) => &["proved", "claims", "log", "index", "size", "cosigned", "key", "error"],
+            Self::Verify(_) => {
+                return Printed::Own(vec![
+                    "proved", "claims", "log", "index", "size", "cosigned", "key", "error",
+                ]);
+            }
             Self::Checkpoint(_) => &["log", "size", "root", "witnesses", "checkpoint"],
             Self::Key(key::Key::Create { .. }) => &["key", "file"],
             Self::Key(_) => &["log", "origin", "fingerprint", "key", "pinned_at"],
@@ -57,10 +61,10 @@ impl Log {
                 "continues",
                 "next",
             ],
-            Self::Audit(_) => &["finding", "not_compared", "summary"],
+            Self::Audit(_) => return Printed::Own(vec!["finding", "not_compared", "summary"]),
             Self::Witness(_) => return Printed::Nothing,
         };
-        Printed::Own(names.to_vec())
+        Printed::Known(names.to_vec())
     }
 
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {

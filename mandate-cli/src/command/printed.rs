@@ -28,10 +28,10 @@ pub(super) fn printed(command: &Command) -> Printed {
         Command::Agent(agent::Agent::Create { .. }) => &members::REGISTERED_AGENT,
         Command::Agent(_) => &members::AGENT,
         Command::Mandate(args) => return of_mandate(args),
-        Command::Plan(_) => return Own(plan::MEMBERS.to_vec()),
-        Command::Apply(_) => return Own(vec!["hash", "done"]),
+        Command::Plan(_) => &plan::MEMBERS,
+        Command::Apply(_) => &["hash", "done"],
         Command::Drift(_) => return Own(vec!["drift", "steps"]),
-        Command::Stop(_) => return Own(stop::MEMBERS.to_vec()),
+        Command::Stop(_) => &stop::MEMBERS,
         // What a review became is shown as a decision.
         Command::Authorize(args) if args.wait => {
             let more = members::DECISION.iter().filter(|name| !members::AUTHORIZATION.contains(name));

@@ -112,6 +112,7 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
     let jwks = crate::issuer::jwks_file(folder.path());
     let (mandate_id, review) = ("mnd_00000000000000000000000001", "rev_00000000000000000000000001");
     let nowhere = "http://127.0.0.1:9";
+    let witness_key = folder.path().join("witness.key").display().to_string();
     for (args, field) in [
         (&["apply", "plan.json"][..], "nosuch"),
         (&["plan", ".", "--out", "plan.json"], "nosuch"),
@@ -129,6 +130,14 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
         (&["mandate", "revoke", mandate_id], "id.nosuch"),
         (&["review", "deny", review], "review.nosuch"),
         (&["api", "post", "/agents", "-f", "name=a"], "request.nosuch"),
+        // Below a list or a text there is no field.
+        (&["stop", "--agent", "buyer"], "stopped.agent"),
+        (&["apply", "plan.json"], "done.agent"),
+        (&["plan", ".", "--out", "plan.json"], "steps.agent"),
+        (&["log", "key", "create", "w.example/w1", "-o", &witness_key], "key.x"),
+        (&["log", "key", "pin", "--issuer", nowhere, "--trust-on-first-use"], "key.x"),
+        (&["log", "checkpoint", "--issuer", nowhere], "log.x"),
+        (&["log", "monitor", "--issuer", nowhere, "--state", "state"], "governing.x"),
         // Reading commands, too: a member of another kind of object would be shown as null.
         (&["decision", "list"], "nosuch"),
         (&["decision", "list"], "webhook"),
@@ -161,6 +170,7 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
         assert_eq!(ran.out, "", "{args:?}");
     }
     assert!(!folder.path().join("config").exists(), "no key was pinned, and no profile kept");
+    assert!(!folder.path().join("witness.key").exists(), "no key was made");
 }
 
 #[test]
