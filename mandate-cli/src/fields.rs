@@ -68,13 +68,23 @@ pub(crate) fn no_field(path: &str) -> Failure {
     Failure::new(Exit::Usage, format!("there is no field `{path}`"))
 }
 
-/// The names beside which `path` was looked for in an object, as they are given: `request.amount`.
-pub(crate) fn siblings(json: &str, path: &str) -> Vec<String> {
-    let parent = path.rsplit_once('.').and_then(|(parent, _)| Some((parent, at(json, parent)?)));
-    match parent {
-        Some((parent, object)) => names(object).into_iter().map(|name| format!("{parent}.{name}")).collect(),
-        None => names(json),
+/// The failure for the name of a field that is not in an object: with those beside it, or the way into a list.
+pub(crate) fn not_in(json: &str, path: &str) -> Failure {
+    let failure = no_field(path);
+    let mut above = path;
+    while let Some((parent, _)) = above.rsplit_once('.') {
+        if items(json, parent).is_some() {
+            return failure
+                .next(format_args!("`{parent}` is a list: --jq '.{parent}[]' reads what is in it"));
+        }
+        let beside = names(at(json, parent).unwrap_or_default());
+        if !beside.is_empty() {
+            let beside: Vec<_> = beside.into_iter().map(|name| format!("{parent}.{name}")).collect();
+            return failure.note("fields", beside.join(", "));
+        }
+        above = parent;
     }
+    failure.note("fields", names(json).join(", "))
 }
 
 /// The first of `paths` that is below a member of `objects`, and that none of them has or may have there.
@@ -160,8 +170,17 @@ mod tests {
 
     #[test]
     fn names_are_told_where_they_were_looked_for() {
-        assert_eq!(siblings(DECISION, "request.nosuch"), ["request.agent", "request.amount"]);
-        assert_eq!(siblings(DECISION, "no.such").len(), 4);
+        let told = |path| not_in(DECISION, path).render();
+        for path in ["no.such", "jti.more", "jti.more.still"] {
+            assert!(told(path).ends_with("denials, jti, none, request\n"), "{path}");
+        }
+        for path in ["request.nosuch", "request.agent.more"] {
+            assert!(told(path).ends_with("request.agent, request.amount\n"), "{path}");
+        }
+        for path in ["denials.nosuch", "denials.a.b"] {
+            let way = "`denials` is a list: --jq '.denials[]' reads what is in it";
+            assert!(told(path).contains(way), "{path}");
+        }
         let refused = |path: &str| {
             let found = must_be_among(&[path.to_owned()], &members::MANDATE);
             found.err().map(|failure| failure.render()).unwrap_or_default()

@@ -227,9 +227,7 @@ impl Output {
         let objects = objects(body);
         match objects.first().zip(fields::unknown(&objects, &self.fields)) {
             None => Ok(()),
-            Some((first, name)) => {
-                Err(fields::no_field(name).note("fields", fields::siblings(first, name).join(", ")))
-            }
+            Some((first, name)) => Err(fields::not_in(first, name)),
         }
     }
 

@@ -7,6 +7,7 @@ mod authorize;
 mod events;
 #[path = "../../examples/export/main.rs"]
 mod export;
+mod fields;
 mod habits;
 mod harness;
 mod inspect;
