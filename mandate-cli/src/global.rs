@@ -7,7 +7,7 @@ use clap::ValueEnum;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Print JSON instead of text; with field names, only those fields: --json=id,request.amount
+    /// Print JSON instead of text; with field names, only those fields: --json=jti,request.amount
     #[arg(
         long,
         global = true,

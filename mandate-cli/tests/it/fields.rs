@@ -1,6 +1,6 @@
 //! `--json=FIELDS`: what can be named, and what is said of what cannot.
 
-use crate::harness::run;
+use crate::harness::{Ran, Service, run};
 
 #[test]
 fn the_way_into_a_list_is_named_where_a_field_is_looked_for_in_one() {
@@ -12,4 +12,16 @@ fn the_way_into_a_list_is_named_where_a_field_is_looked_for_in_one() {
     run(&["inspect", "e30.e30.AA", "--json=verified.x"])
         .code(2)
         .says("claims, header, signature_bytes, verified");
+}
+
+#[test]
+fn the_example_of_fields_can_be_copied() {
+    let options = run(&["help", "options"]).code(0).out;
+    let example = options.split_whitespace().find(|word| word.starts_with("--json=")).unwrap();
+    let list = r#"{"data":[{"jti":"dec_1","request":{"amount":40.50}}],"has_more":false}"#;
+    let service = Service::new(&[("200 OK", list)]);
+    let ran = service.organization(&["decision", "list", example]).output().unwrap();
+    let shown = Ran::from(ran).code(0).json();
+    assert_eq!(shown, serde_json::json!([{"jti": "dec_1", "request.amount": 40.50}]));
+    service.request();
 }
