@@ -169,6 +169,12 @@ impl Identity {
         }
     }
 
+    /// What is kept of a profile.
+    fn stored(name: &str, profile: &Stored) -> Result<Self, Failure> {
+        let identity = Self::new(Some(name.to_owned()), profile.base_url.clone(), &profile.key(name)?);
+        Ok(Self { issuer: profile.issuer.clone(), ..identity })
+    }
+
     /// Asks the service for the owner of the key and the mode.
     fn ask(client: &Client) -> Result<Self, Failure> {
         let Access { base, key, profile, .. } = client.access();
@@ -293,7 +299,7 @@ impl Switch {
         };
         let (lock, mut profiles) = Profiles::for_change()?;
         let profile = profiles.named(&name)?;
-        let identity = Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(&name)?);
+        let identity = Identity::stored(&name, profile)?;
         profiles.current = Some(name);
         profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)
@@ -304,7 +310,7 @@ impl Switch {
 fn rows(profiles: &Profiles) -> Result<Vec<String>, Failure> {
     let current = profiles.chosen(None)?;
     let row = |(name, profile): (&String, &Stored)| {
-        let mut identity = Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(name)?);
+        let mut identity = Identity::stored(name, profile)?;
         identity.current = Some(current.as_ref() == Some(name));
         identity.json()
     };

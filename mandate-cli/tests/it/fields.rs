@@ -1,6 +1,6 @@
 //! `--json=FIELDS`: what can be named, and what is said of what cannot.
 
-use crate::harness::{Ran, Service, run};
+use crate::harness::{Ran, Service, mandate, organization_key, private_file, run};
 
 #[test]
 fn the_way_into_a_list_is_named_where_a_field_is_looked_for_in_one() {
@@ -24,4 +24,21 @@ fn the_example_of_fields_can_be_copied() {
     let shown = Ran::from(ran).code(0).json();
     assert_eq!(shown, serde_json::json!([{"jti": "dec_1", "request.amount": 40.50}]));
     service.request();
+}
+
+#[test]
+fn a_profile_is_listed_with_its_issuer() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = organization_key();
+    let profile = serde_json::json!({
+        "base_url": "http://127.0.0.1:9/v1", "issuer": "https://verdicts.example.com", "key": key
+    });
+    let kept = serde_json::json!({"current": "one", "profiles": {"one": profile, "two": profile}});
+    private_file(&folder.path().join("profiles.json"), &kept.to_string());
+    for (words, filter) in [(&["profile", "list"][..], ".[].issuer"), (&["switch", "two"], ".issuer")] {
+        let mut command = mandate(&[words, &["--jq", filter]].concat());
+        let ran = Ran::from(command.env("MANDATE_CONFIG_DIR", folder.path()).output().unwrap()).code(0);
+        assert!(ran.out.lines().all(|line| line == "https://verdicts.example.com"), "{ran:?}");
+        assert!(!ran.out.is_empty());
+    }
 }
