@@ -131,6 +131,24 @@ mod tests {
     }
 
     #[test]
+    fn options_are_below_their_own_heading() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let own: &[&str] = match arg.get_help_heading() {
+                    Some("Public log") => &["issuer", "sandbox", "log", "log_key", "policy", "proof"],
+                    Some("Service") => &["base_url", "key_file", "idempotency_key"],
+                    Some("List") => &["limit", "all"],
+                    Some("Tail") => &["lines", "follow", "interval"],
+                    _ => continue,
+                };
+                assert!(own.contains(&arg.get_id().as_str()), "{}: {}", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
+
+    #[test]
     fn every_command_has_examples() {
         fn check(command: &clap::Command) {
             if !command.has_subcommands() && !command.is_hide_set() {

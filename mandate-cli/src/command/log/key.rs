@@ -75,8 +75,6 @@ Examples:
 Exit codes:
   0 pinned    4 not confirmed    23 the key is not the one named or pinned    51 no key of this log    2 usage")]
 pub(crate) struct PinKey {
-    #[command(flatten)]
-    log: LogArgs,
     /// Take this key instead of the one that the log publishes
     #[arg(long, value_name = "KEY|@FILE")]
     key: Option<String>,
@@ -91,6 +89,8 @@ pub(crate) struct PinKey {
     /// Pin the key without asking, if none is pinned yet
     #[arg(long)]
     trust_on_first_use: bool,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 impl Key {

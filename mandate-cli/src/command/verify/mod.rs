@@ -104,19 +104,6 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "FILE")]
     pub(crate) nonce_store: Option<std::path::PathBuf>,
 
-    /// The proof that the decision is in the public log, as `mandate log proof` fetches it; `-` for standard input
-    #[arg(
-        long,
-        value_name = "FILE|-",
-        value_parser = source,
-        conflicts_with_all = ["tokens", "event"],
-        help_heading = "Public log"
-    )]
-    pub(crate) proof: Option<Source>,
-
-    #[command(flatten)]
-    pub(crate) trust: TrustArgs,
-
     /// Do not ask for --nonce-store: you accept each nonce once yourself
     #[arg(long, conflicts_with = "nonce_store")]
     pub(crate) nonce_elsewhere: bool,
@@ -136,6 +123,19 @@ pub(crate) struct Verify {
     /// The tolerated clock difference between issuer and verifier in seconds, 0 to 30
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway, allow_negative_numbers = true)]
     pub(crate) leeway: Leeway,
+
+    /// The proof that the decision is in the public log, as `mandate log proof` fetches it; `-` for standard input
+    #[arg(
+        long,
+        value_name = "FILE|-",
+        value_parser = source,
+        conflicts_with_all = ["tokens", "event"],
+        help_heading = "Public log"
+    )]
+    pub(crate) proof: Option<Source>,
+
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
 }
 
 const VERIFY_HELP: &str = "\
