@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::{Resettable, StyledStr};
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
 
 use crate::args::Args;
@@ -33,6 +34,8 @@ const TOPICS: [(&str, &str, &str); 3] = [
     ("environment", "The environment variables that are read", "Environment"),
     ("formatting", "JSON, fields, jq expressions, CSV and tables", "Output"),
 ];
+/// A space at which clap breaks no line. What is printed has plain ones.
+const UNBROKEN: &str = "\u{a0}";
 /// The page that the topics are from.
 const PAGE: &str = include_str!("command/reference.md");
 
@@ -63,7 +66,9 @@ pub(crate) fn line() -> Command {
         let is_folded = arg.is_global_set();
         arg.hide_long_help(is_folded)
     });
-    folded(line, &options).help_template(template).subcommands(topics).subcommand(explained)
+    let line = folded(line, &options);
+    let below = line.get_after_help().map(unbroken);
+    line.after_help(Resettable::from(below)).help_template(template).subcommands(topics).subcommand(explained)
 }
 
 /// The columns of a topic: in a pipe as many as of other help.
@@ -94,10 +99,26 @@ fn explained(line: &Command) -> String {
 fn folded(command: Command, options: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let with_sentence = |below: Command| {
-        let help = below.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
-        folded(below, options).after_long_help(format!("{help}{options}"))
+        let help = below.get_after_help().map(unbroken);
+        let start = help.as_ref().map(|help| format!("{help}\n\n")).unwrap_or_default();
+        folded(below, options).after_help(Resettable::from(help)).after_long_help(format!("{start}{options}"))
     };
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_sentence))
+}
+
+/// The same text with examples that clap leaves as they are: commands to copy, which their writer has broken.
+fn unbroken(help: &StyledStr) -> StyledStr {
+    let mut is_example = false;
+    let kept = |line: &str| {
+        is_example = line == "Examples:" || (is_example && !line.trim().is_empty());
+        if is_example { line.replace(' ', UNBROKEN) } else { line.to_owned() }
+    };
+    help.to_string().split('\n').map(kept).collect::<Vec<_>>().join("\n").into()
+}
+
+/// A help as it is printed.
+pub(crate) fn printed(help: &str) -> String {
+    help.replace(UNBROKEN, " ")
 }
 
 /// The list of the commands, group by group, and of the topics.

@@ -7,6 +7,7 @@ use mandate_core::api_key::masked;
 use crate::exit::Exit;
 use crate::fields;
 use crate::global::Global;
+use crate::help::printed;
 use crate::members;
 use crate::output::{Output, say};
 use crate::wrap::{each_line, message_width};
@@ -85,7 +86,7 @@ pub(crate) fn end(mut error: Error) -> Exit {
     }
     match Output::new(&Global::default()) {
         Ok(mut output) => {
-            output.text(&error.render().ansi().to_string());
+            output.text(&printed(&error.render().ansi().to_string()));
             output.finish(Exit::Success)
         }
         Err(failure) => failure.exit,

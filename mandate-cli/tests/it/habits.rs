@@ -356,6 +356,22 @@ fn trigger_prints_what_it_has_made_when_it_fails() {
 }
 
 #[test]
+fn examples_are_broken_by_their_writer_alone() {
+    for (args, columns) in [(&["verify", "-h"][..], "60"), (&["verify", "--help"], "60"), (&["--help"], "40")]
+    {
+        let shown = |columns: &str| {
+            let ran = Ran::from(mandate(args).env("COLUMNS", columns).output().unwrap()).code(0).out;
+            assert!(!ran.contains('\u{a0}'), "{ran}");
+            let (_, behind) = ran.split_once("\nExamples:\n").unwrap();
+            behind.split("\n\n").next().unwrap().trim_end().to_owned()
+        };
+        let narrow = shown(columns);
+        assert!(narrow.lines().any(|line| line.chars().count() > 60), "{narrow}");
+        assert_eq!(narrow, shown("200"));
+    }
+}
+
+#[test]
 fn words_of_other_command_lines_are_understood() {
     let help = |args: &[&str]| Ran::from(mandate(args).arg("--help").output().unwrap()).code(0).out;
     for noun in ["agent", "mandate", "decision", "review", "webhook", "event", "escrow", "profile"] {
