@@ -121,6 +121,12 @@ pub(crate) fn printed(help: &str) -> String {
     help.replace(UNBROKEN, " ")
 }
 
+/// What `mandate help` explains: commands and topics.
+pub(crate) fn explains() -> impl Iterator<Item = &'static str> {
+    let topics = TOPICS.into_iter().map(|(name, ..)| name).chain([OPTIONS.0]);
+    GROUPS.into_iter().flat_map(|(_, names)| names.iter().copied()).chain(topics)
+}
+
 /// The list of the commands, group by group, and of the topics.
 fn groups(line: &Command) -> String {
     let mut text = String::new();

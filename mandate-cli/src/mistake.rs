@@ -176,9 +176,13 @@ fn meant(why: &Invalid) -> Option<String> {
     let said = why.to_string();
     let (_, known) = said.split_once(KNOWN)?;
     let misspelt = why.field().rsplit('.').next()?.to_lowercase();
-    let edits = |name: &str| strsim::damerau_levenshtein(&misspelt, name);
-    let nearest = known.split(", ").min_by_key(|name| edits(name))?;
-    (edits(nearest) <= MAX_EDITS).then(|| nearest.to_owned())
+    nearest(&misspelt, known.split(", ")).map(str::to_owned)
+}
+
+/// The one of these names that a misspelt one is nearest to.
+pub(crate) fn nearest<'a>(misspelt: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let edits = |name: &str| strsim::damerau_levenshtein(misspelt, name);
+    names.min_by_key(|name| edits(name)).filter(|name| edits(name) <= MAX_EDITS)
 }
 
 #[cfg(test)]

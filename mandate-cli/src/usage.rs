@@ -7,8 +7,9 @@ use mandate_core::api_key::masked;
 use crate::exit::Exit;
 use crate::fields;
 use crate::global::Global;
-use crate::help::printed;
+use crate::help::{explains, printed};
 use crate::members;
+use crate::mistake::nearest;
 use crate::output::{Output, say};
 use crate::wrap::{each_line, message_width};
 
@@ -110,13 +111,16 @@ pub(crate) fn taken_for_an_argument(line: &mut Command, words: &[String]) -> Opt
 }
 
 /// The tip for a command that there is not.
-fn tip(error: &Error, words: &[String]) -> Option<&'static str> {
+fn tip(error: &Error, words: &[String]) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let before = words.iter().position(|word| word == typed)?.checked_sub(1)?;
     let noun = words.get(before)?;
+    if noun == "help" {
+        return nearest(typed, explains()).map(|name| format!("did you mean mandate help {name}?"));
+    }
     let is_it = |name: &str| noun == name || noun.strip_suffix('s') == Some(name);
     let found = TIPS.iter().find(|(name, typing, _)| is_it(name) && typing.contains(&typed.as_str()));
-    found.map(|(.., tip)| *tip)
+    found.map(|(.., tip)| (*tip).to_owned())
 }
 
 /// Where the words of the command itself end.

@@ -431,4 +431,7 @@ fn help_has_groups_and_topics_and_folds_what_every_command_has() {
         assert!(options.contains(part), "{part} is not in {options}");
     }
     said(&["nosuch"]).code(2).says("unrecognized subcommand 'nosuch'");
+    said(&["help", "formating"]).code(2).says("tip: did you mean mandate help formatting?");
+    said(&["help", "verfy"]).code(2).says("tip: did you mean mandate help verify?");
+    assert!(!said(&["help", "nosuch"]).code(2).err.contains("did you mean"));
 }
