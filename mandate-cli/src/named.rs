@@ -136,7 +136,9 @@ pub(crate) fn given<T: Named>(text: &str) -> Result<Given<T>, String> {
     if is_beginning {
         Ok(Given::Beginning(text.to_owned()))
     } else {
-        Err(format!("{refused}, or at least its first {fewest} characters"))
+        let refused = refused.to_string();
+        let (accepted, got) = refused.split_at(refused.find("; got `").unwrap_or(refused.len()));
+        Err(format!("{accepted}, or at least its first {fewest} characters{got}"))
     }
 }
 
@@ -326,7 +328,8 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(given::<DecisionId>(&whole[..13]).unwrap_err().contains("its first 14 characters"));
+        let refused = given::<DecisionId>(&whole[..13]).unwrap_err();
+        assert!(refused.ends_with(", or at least its first 14 characters; got `dec_01hf7yat0`"), "{refused}");
         for text in [
             "rev_01hf7yat00",
             "dec_01hf7yat0u",
