@@ -53,7 +53,7 @@ pub(super) const DECISIONS: Resource = Resource {
         text("waits for", "review.waits_for"),
         text("expires", "review.expires_at"),
         text("resolved", "review.resolved_at"),
-        text("by", "review.resolved_by.kind review.resolved_by.name review.resolved_by.id"),
+        text("by", "review.resolved_by.id review.resolved_by.name"),
         text("became", "review.decision"),
         text("said", "review.reason"),
         text("token", "verdict_token"),
