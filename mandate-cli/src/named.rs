@@ -289,7 +289,10 @@ fn known<T: Named>(word: &str) -> Option<Vec<CompletionCandidate>> {
     let page = client.look(path, &query)?;
     let items = fields::items(&page, "data")?;
     let candidate = |item: &str| {
-        let value = fields::text(item, id).filter(|value| value.starts_with(word))?;
+        let value = fields::text(item, id)?;
+        // An agent's name is completed as well as its id.
+        let name = value.strip_prefix(AgentId::PREFIX).filter(|_| T::LIST.prefix.is_empty());
+        let value = [Some(value.as_str()), name].into_iter().flatten().find(|one| one.starts_with(word))?;
         let about: Vec<String> = columns.iter().skip(1).filter_map(|column| column.value(item)).collect();
         Some(CompletionCandidate::new(value).help(Some(about.join("  ").into())))
     };

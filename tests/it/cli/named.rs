@@ -258,6 +258,7 @@ fn shells_complete_ids_from_the_newest() {
     let escrow = shell.get(&[&["escrow", "create", &decision][..], &terms].concat());
     for (words, offered) in [
         (&["stop", "--agent", "agt_"][..], buyer.id.as_str()),
+        (&["stop", "--agent", "buy"], "buyer"),
         (&["decision", "list", "--mandate", "mnd_"], &mandate_id),
         (&["decision", "list", "--verdict", "deny_l"], "deny_limit"),
         (&["decision", "list", "--verdict", "den"], "deny\t"),
