@@ -14,6 +14,7 @@
 //! | a cookie at another listener | `a_session_opens_one_environment_of_one_listener` here |
 //! | an enrolment link used twice, late, replaced, or opened by a scanner | `no_link_is_good_twice_or_late_and_each_attempt_is_recorded` in `service/attacks.rs`; `enrolment` in `tests/pages/console.mjs` |
 //! | 10,000 sign-ins | `ten_thousand_sign_ins_fill_nothing_and_keep_nobody_out` in `service/attacks.rs`; `a_client_begins_so_many_sign_ins_in_a_minute_and_keeps_no_other_out` |
+//! | a flood of refusals that hides others | `a_flood_of_refusals_hides_those_of_nobody_else_and_says_that_it_hides` |
 //! | HTML in every free text | `what_people_have_typed_is_text_on_every_page` here; `what_an_address_says_is_text_or_refused`; `denial` in `tests/pages/console.mjs` |
 //! | a guess which organizations exist | `no_answer_before_a_session_shows_which_organizations_exist` here |
 
@@ -137,6 +138,7 @@ async fn no_answer_before_a_session_shows_which_organizations_exist() {
 /// A person who has signed in.
 struct SignedIn {
     id: PersonId,
+    credential: CredentialId,
     organization: AgentName,
     kind: EnvironmentKind,
     /// The text of the session's secret.
@@ -177,7 +179,8 @@ impl SignedIn {
             Ok(sql::sessions::insert(tx, key.environment, hash, (id, &credential), at)?)
         });
         written.unwrap().unwrap();
-        Self { id, organization: organization.clone(), kind, secret: secret.to_text().to_string() }
+        let secret = secret.to_text().to_string();
+        Self { id, credential, organization: organization.clone(), kind, secret }
     }
 
     /// The header of the session's cookie.

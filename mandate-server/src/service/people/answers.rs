@@ -5,8 +5,8 @@ use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp, Ver
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::refused::refuse;
-use super::statements::must_be_allowed;
+use super::refused::{self, refuse};
+use super::statements::{REFUSED, must_be_allowed};
 use super::{Actor, Viewer, acting, record_by, sessions};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
@@ -179,11 +179,10 @@ fn beaten(
     if let (Some(found), Some(by)) = (found, by) {
         let mut details = said(statement);
         if let Some(details) = details.as_object_mut() {
-            details.extend([("refused".to_owned(), json!("lost")), ("by".to_owned(), json!(by))]);
+            details.insert("by".to_owned(), json!(by));
         }
-        let of = (&viewer.organization, viewer.environment.kind);
-        let action = ("person.answer_refused", record.person.id);
-        record_by(tx, &acting(&record.person, now), of, action, details)?;
+        let of = (&viewer.environment, &viewer.organization);
+        refused::record(tx, of, (Some(&record.person), now), (REFUSED, "lost"), details)?;
         return Ok(Outcome::Lost { status: found.status, by });
     }
     refused(tx, viewer, record, ("review", said(statement)), (refusal, now))
@@ -196,6 +195,6 @@ fn refused<T>(
     (check, details): (&str, Value),
     (refusal, now): (Refusal, Timestamp),
 ) -> Result<T, ScriptError> {
-    let of = (&viewer.organization, viewer.environment.kind);
-    refuse(tx, of, (&record.person, now), ("person.answer_refused", check), (details, refusal))
+    let of = (&viewer.environment, &viewer.organization);
+    refuse(tx, of, (Some(&record.person), now), (REFUSED, check), (details, refusal))
 }

@@ -5,7 +5,7 @@ use mandate_core::{AgentName, Timestamp};
 use serde_json::json;
 
 use super::challenges::{Challenges, Purpose};
-use super::refused::{lost, refuse_stranger};
+use super::refused::{lost, refuse};
 use super::{Person, Secret, Viewer, acting, name, record_by, sessions, sign_in};
 use crate::error::{Code, Refusal};
 use crate::model::call::{Environment, ScriptError};
@@ -79,22 +79,23 @@ pub fn finish(
     moments: &Moments,
     challenges: &Challenges,
     party: &RelyingParty,
-    (environment, organization): (&Environment, &AgentName),
+    tenant: (&Environment, &AgentName),
     secret: &Secret,
     finished: &Finished,
 ) -> Result<(Viewer, Secret), ScriptError> {
+    let (environment, organization) = tenant;
     let Finished { challenge, registration, label } = finished;
     let now = moments.now(tx)?;
-    let (link, _) = usable(tx, (environment, organization), secret, now)?;
+    let (link, _) = usable(tx, tenant, secret, now)?;
     let label = name("label", label)?;
     sql::people::hold(tx, environment.id, link.person)?;
     let now = moments.now(tx)?;
     // Read again, now that the person is locked.
-    let (link, record) = usable(tx, (environment, organization), secret, now)?;
+    let (link, record) = usable(tx, tenant, secret, now)?;
     let (of, who) = ((organization, environment.kind), (Some(&record.person), now));
     if let Err(check) = challenges.end(challenge, of, Purpose::Enrol(link.hash), now) {
         let details = json!({ "label": label });
-        return refuse_stranger(tx, of, who, (REFUSED, check), (details, sign_in::not_good()));
+        return refuse(tx, tenant, who, (REFUSED, check), (details, sign_in::not_good()));
     }
     must_have_room(&sql::people::keys_of(tx, environment.id, link.person)?)?;
     let new = match registration.verify(challenge, party) {
@@ -102,13 +103,13 @@ pub fn finish(
         Err(refused) => {
             let refusal = Refusal::invalid(format!("the passkey is refused: {refused}"));
             let details = json!({ "label": label });
-            return refuse_stranger(tx, of, who, (REFUSED, refused.name()), (details, refusal));
+            return refuse(tx, tenant, who, (REFUSED, refused.name()), (details, refusal));
         }
     };
     if sql::people::find_key(tx, environment.id, &new.credential)?.is_some() {
         let message = format!("the passkey `{}` is enrolled already; use another one", new.credential);
         let details = json!({ "credential": new.credential });
-        return refuse_stranger(tx, of, who, (REFUSED, "enrolled"), (details, Refusal::invalid(message)));
+        return refuse(tx, tenant, who, (REFUSED, "enrolled"), (details, Refusal::invalid(message)));
     }
     if !sql::sessions::use_enrolment(tx, environment.id, link.hash, now)? {
         return Err(used().into());
@@ -124,7 +125,7 @@ pub fn finish(
         enrolled_at: now,
         withdrawn_at: None,
     };
-    enrolled(tx, moments, (environment, organization), (record, key), now)
+    enrolled(tx, moments, tenant, (record, key), now)
 }
 
 /// Writes a verified passkey, its governing record and its first session.
@@ -164,10 +165,11 @@ fn enrolled(
 /// The link with this secret and its person, if a passkey can be registered by it.
 fn usable(
     tx: &mut Tx<'_>,
-    (environment, organization): (&Environment, &AgentName),
+    tenant: (&Environment, &AgentName),
     secret: &Secret,
     now: Timestamp,
 ) -> Result<(EnrolmentRecord, PersonRecord), ScriptError> {
+    let environment = tenant.0;
     let link = sql::sessions::find_enrolment(tx, environment.id, secret.hash())?.ok_or_else(unknown)?;
     let record = sql::people::find(tx, environment.id, link.person)?.ok_or_else(lost)?;
     let (check, refusal) = if link.used_at.is_some() {
@@ -177,8 +179,7 @@ fn usable(
     } else {
         return Ok((link, record));
     };
-    let of = (organization, environment.kind);
-    refuse_stranger(tx, of, (Some(&record.person), now), (REFUSED, check), (json!({}), refusal))
+    refuse(tx, tenant, (Some(&record.person), now), (REFUSED, check), (json!({}), refusal))
 }
 
 /// The refusal of a link that is none. It is the same where there is no such organization.

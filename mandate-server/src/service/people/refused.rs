@@ -3,56 +3,83 @@
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Person, acting, environment, record_by};
+use super::{Person, acting, environment};
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::ScriptError;
+use crate::model::call::{Environment, ScriptError};
 use crate::service::audit::{self, AuditEntry, Operator};
 use crate::service::moments::Moments;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// How many refusals of one action are recorded for an environment in [`RECORDED_SECONDS`], of those who have no session: they
-/// cannot fill the database.
+/// How many refusals of one action are recorded in [`RECORDED_SECONDS`] for each person, and for all unknown callers of an
+/// environment together: they cannot fill the database, and those of one do not hide those of another.
 pub const MAX_RECORDED: i64 = 60;
 /// An hour.
 pub const RECORDED_SECONDS: i64 = 60 * 60;
-/// Among how many of an organization's newest records those are counted: far more than its environments can have of them.
-const COUNTED_AMONG: i64 = 1_000;
 /// Who acts, where nothing says who it is.
 const STRANGER: &str = "no session";
 /// What is concerned, where that is no person.
 const CONSOLE: &str = "console";
 
-/// Refuses what was tried without a session: in the name of a person, if one is given. There is an audit record, unless the
-/// environment has [`MAX_RECORDED`] of this action. Both are committed.
+/// Refuses what was tried in the name of a person, or of nobody known, and records it within the bound. Both are committed.
 ///
 /// # Errors
 /// Always: the refusal, or the database fails.
-pub(super) fn refuse_stranger<T>(
+pub(super) fn refuse<T>(
     tx: &mut Tx<'_>,
-    of: (&AgentName, EnvironmentKind),
+    of: (&Environment, &AgentName),
+    who: (Option<&Person>, Timestamp),
+    why: (&'static str, &str),
+    (details, refusal): (Value, Refusal),
+) -> Result<T, ScriptError> {
+    record(tx, of, who, why, details)?;
+    Err(refusal.into())
+}
+
+/// Writes the audit record of a refusal, unless there are [`MAX_RECORDED`] of this action and of this person, or of unknown
+/// callers. The last one says until when no further one is written.
+///
+/// # Errors
+/// The database fails.
+pub(super) fn record(
+    tx: &mut Tx<'_>,
+    (environment, organization): (&Environment, &AgentName),
     (person, at): (Option<&Person>, Timestamp),
     (action, check): (&'static str, &str),
-    (mut details, refusal): (Value, Refusal),
-) -> Result<T, ScriptError> {
-    let (organization, kind) = of;
+    mut details: Value,
+) -> Result<(), Fault> {
+    let subject = person.map_or_else(|| CONSOLE.to_owned(), |person| person.id.to_string());
+    let of = (organization.as_str(), environment.kind);
     let since = at.plus_seconds(-RECORDED_SECONDS);
-    let of = (organization.as_str(), kind);
-    if sql::audit::recent(tx, of, (action, since), COUNTED_AMONG)? < MAX_RECORDED {
-        if let Some(details) = details.as_object_mut() {
-            details.insert("refused".to_owned(), json!(check));
-        }
-        let stranger = || Operator { name: STRANGER.to_owned(), at };
-        let entry = AuditEntry {
-            action,
-            organization: Some(organization.as_str()),
-            environment: Some(kind),
-            subject: &person.map_or_else(|| CONSOLE.to_owned(), |person| person.id.to_string()),
-            details,
-        };
-        audit::write(tx, &person.map_or_else(stranger, |person| acting(person, at)), &entry)?;
+    let recent = |tx: &mut Tx<'_>| sql::audit::recent(tx, of, (action, &subject, since), MAX_RECORDED);
+    // Nothing is locked for what is not recorded.
+    if recent(tx)?.0 >= MAX_RECORDED {
+        return Ok(());
     }
-    Err(refusal.into())
+    match person {
+        Some(person) => sql::people::hold(tx, environment.id, person.id)?,
+        None => sql::environments::lock(tx, environment.id)?,
+    }
+    let (count, oldest) = recent(tx)?;
+    if count >= MAX_RECORDED {
+        return Ok(());
+    }
+    if let Some(details) = details.as_object_mut() {
+        details.insert("refused".to_owned(), json!(check));
+        if let Some(oldest) = oldest.filter(|_| count + 1 == MAX_RECORDED) {
+            let until = oldest.plus_seconds(RECORDED_SECONDS);
+            details.insert("further".to_owned(), json!(format!("not recorded until {until}")));
+        }
+    }
+    let entry = AuditEntry {
+        action,
+        organization: Some(organization.as_str()),
+        environment: Some(environment.kind),
+        subject: &subject,
+        details,
+    };
+    let stranger = || Operator { name: STRANGER.to_owned(), at };
+    audit::write(tx, &person.map_or_else(stranger, |person| acting(person, at)), &entry)
 }
 
 /// Refuses a request that changes something and that no page of the console has sent, at the address of an environment. If
@@ -63,33 +90,12 @@ pub(super) fn refuse_stranger<T>(
 pub fn forged<T>(
     tx: &mut Tx<'_>,
     moments: &Moments,
-    of: (&AgentName, EnvironmentKind),
-    (details, refusal): (Value, Refusal),
+    (organization, kind): (&AgentName, EnvironmentKind),
+    said: (Value, Refusal),
 ) -> Result<T, ScriptError> {
-    let (organization, kind) = of;
-    if environment(tx, organization, kind)?.is_none() {
-        return Err(refusal.into());
-    }
+    let Some(environment) = environment(tx, organization, kind)? else { return Err(said.1.into()) };
     let now = moments.now(tx)?;
-    refuse_stranger(tx, of, (None, now), ("console.refused", "origin"), (details, refusal))
-}
-
-/// Refuses what a person tried, with an audit record. Both are committed.
-///
-/// # Errors
-/// Always: the refusal, or the database fails.
-pub(super) fn refuse<T>(
-    tx: &mut Tx<'_>,
-    of: (&AgentName, EnvironmentKind),
-    (person, at): (&Person, Timestamp),
-    (action, check): (&'static str, &str),
-    (mut details, refusal): (Value, Refusal),
-) -> Result<T, ScriptError> {
-    if let Some(details) = details.as_object_mut() {
-        details.insert("refused".to_owned(), json!(check));
-    }
-    record_by(tx, &acting(person, at), of, (action, person.id), details)?;
-    Err(refusal.into())
+    refuse(tx, (&environment, organization), (None, now), ("console.refused", "origin"), said)
 }
 
 /// The refusal of a request without a session.

@@ -5,7 +5,7 @@ use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::json;
 
 use super::challenges::{CHALLENGE_SECONDS, Challenges, Purpose};
-use super::refused::{lost, refuse_stranger};
+use super::refused::{lost, refuse};
 use super::{Secret, Viewer, acting, record_by, sessions};
 use crate::error::{Code, Refusal};
 use crate::model::call::{Environment, ScriptError};
@@ -50,28 +50,29 @@ pub fn finish(
     challenge: [u8; 32],
     assertion: &Assertion,
 ) -> Result<(Viewer, Secret), ScriptError> {
-    let (of, credential) = ((organization, environment.kind), &assertion.credential);
+    let (tenant, of) = ((environment, organization), (organization, environment.kind));
+    let credential = &assertion.credential;
     let now = moments.now(tx)?;
-    let (record, key) = in_force(tx, (environment, organization), credential, now)?;
+    let (record, key) = in_force(tx, tenant, credential, now)?;
     let details = json!({ "credential": credential });
     if let Err(refused) = assertion.verify(&challenge, party, &key.key) {
         let refusal = Refusal::new(Code::Unauthorized, format!("the passkey is refused: {refused}"));
         let who = (Some(&record.person), now);
-        return refuse_stranger(tx, of, who, (FAILED, refused.name()), (details, refusal));
+        return refuse(tx, tenant, who, (FAILED, refused.name()), (details, refusal));
     }
     let end = match challenges.end(&challenge, of, Purpose::SignIn, now) {
         Ok(end) => end,
         Err(check) => {
             let who = (Some(&record.person), now);
-            return refuse_stranger(tx, of, who, (FAILED, check), (details, not_good()));
+            return refuse(tx, tenant, who, (FAILED, check), (details, not_good()));
         }
     };
     sql::people::hold(tx, environment.id, key.person)?;
     let now = moments.now(tx)?;
     // Read again, now that the person is locked.
-    let (record, key) = in_force(tx, (environment, organization), credential, now)?;
+    let (record, key) = in_force(tx, tenant, credential, now)?;
     if !sql::sessions::use_challenge(tx, environment.id, challenge, end)? {
-        return refuse_stranger(tx, of, (Some(&record.person), now), (FAILED, "used"), (details, not_good()));
+        return refuse(tx, tenant, (Some(&record.person), now), (FAILED, "used"), (details, not_good()));
     }
     let (session, secret) = sessions::begin(tx, moments, &key, now)?;
     let details = json!({ "credential": credential, "session": session });
@@ -89,19 +90,20 @@ pub fn finish(
 /// A passkey and its person, if it is in force in the environment.
 fn in_force(
     tx: &mut Tx<'_>,
-    (environment, organization): (&Environment, &AgentName),
+    tenant: (&Environment, &AgentName),
     credential: &CredentialId,
     now: Timestamp,
 ) -> Result<(PersonRecord, PasskeyRecord), ScriptError> {
+    let (environment, organization) = tenant;
     let of = (organization, environment.kind);
     let (details, refusal) = (json!({ "credential": credential }), not_enrolled(credential, of));
     let Some(key) = sql::people::find_key(tx, environment.id, credential)? else {
-        return refuse_stranger(tx, of, (None, now), (FAILED, "credential"), (details, refusal));
+        return refuse(tx, tenant, (None, now), (FAILED, "credential"), (details, refusal));
     };
     let record = sql::people::find(tx, environment.id, key.person)?.ok_or_else(lost)?;
     if key.withdrawn_at.is_some() || record.disabled_at.is_some() {
         let who = (Some(&record.person), now);
-        return refuse_stranger(tx, of, who, (FAILED, "withdrawn"), (details, refusal));
+        return refuse(tx, tenant, who, (FAILED, "withdrawn"), (details, refusal));
     }
     Ok((record, key))
 }

@@ -19,6 +19,9 @@ pub const STATEMENT_SECONDS: i64 = 2 * 60;
 /// How many statements a session may have been given in that time.
 pub const MAX_STATEMENTS: i64 = 60;
 
+/// The audit record of an answer that is refused, or of what was asked for before it.
+pub(super) const REFUSED: &str = "person.answer_refused";
+
 /// What a person wants to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
@@ -74,9 +77,9 @@ pub fn issue(
     }
     let about = match about(tx, environment, subject, now) {
         Err(ScriptError::Refused(refusal)) if refusal.code == Code::NotFound => {
-            let of = (&viewer.organization, viewer.environment.kind);
-            let why = ("person.answer_refused", "not_found");
-            return refuse(tx, of, (&record.person, now), why, (asked(subject), refusal));
+            let of = (&viewer.environment, &viewer.organization);
+            let why = (REFUSED, "not_found");
+            return refuse(tx, of, (Some(&record.person), now), why, (asked(subject), refusal));
         }
         about => about?,
     };
@@ -126,9 +129,9 @@ pub(super) fn must_be_allowed(
         }
         May::Review => return Ok(()),
     };
-    let of = (&viewer.organization, viewer.environment.kind);
+    let of = (&viewer.environment, &viewer.organization);
     let details = json!({ "answer": answer, "role": role });
-    refuse(tx, of, (person, now), ("person.answer_refused", check), (details, refusal))
+    refuse(tx, of, (Some(person), now), (REFUSED, check), (details, refusal))
 }
 
 /// What an audit record says of what was asked for.

@@ -20,9 +20,9 @@ const NEWEST_OF: &str = "/* audit.newest_of */
     FROM audit WHERE organization = $1 AND at >= $2 ORDER BY audit DESC LIMIT $3";
 
 const RECENT: &str = "/* audit.recent */
-    SELECT COUNT(*) FROM (SELECT at, action, environment FROM audit
-        WHERE organization = $1 ORDER BY audit DESC LIMIT $2) newest
-    WHERE action = $3 AND environment = $4 AND at > $5";
+    SELECT COUNT(*), MIN(at) FROM (SELECT at FROM audit
+        WHERE organization = $1 AND environment = $2 AND action = $3 AND subject = $4 AND at > $5
+        ORDER BY at DESC LIMIT $6) newest";
 
 /// An audit record.
 #[derive(Debug, Serialize)]
@@ -73,15 +73,24 @@ pub fn newest(
     rows.into_iter().map(read).collect()
 }
 
-/// How many of an organization's newest records are of this action in this kind of environment, since an instant.
+/// How many records there are of this action and subject in an environment since an instant, at most `limit`, and when the
+/// oldest of those was written.
 pub fn recent(
     tx: &mut Tx<'_>,
     (organization, kind): (&str, EnvironmentKind),
-    (action, since): (&str, Timestamp),
-    newest: i64,
-) -> Result<i64, Fault> {
-    let of = [organization.into(), newest.into(), action.into(), kind.as_str().into(), since.millis().into()];
-    tx.one_row(RECENT, &of)?.integer()
+    (action, subject, since): (&str, &str, Timestamp),
+    limit: i64,
+) -> Result<(i64, Option<Timestamp>), Fault> {
+    let parameters = [
+        organization.into(),
+        kind.as_str().into(),
+        action.into(),
+        subject.into(),
+        since.millis().into(),
+        limit.into(),
+    ];
+    let mut row = tx.one_row(RECENT, &parameters)?;
+    Ok((row.integer()?, row.maybe_integer()?.map(Timestamp::from_millis)))
 }
 
 fn read(mut row: Row) -> Result<AuditRecord, Fault> {

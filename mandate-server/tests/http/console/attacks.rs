@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 
-use mandate_core::{AgentName, EnvironmentKind, Timestamp};
+use futures_util::future::join_all;
+use mandate_core::{AgentName, EnvironmentKind, ReviewId, Timestamp};
+use mandate_server::clock::Clock as _;
 use mandate_server::service::audit;
 use mandate_server::service::people::May;
-use mandate_server::service::people::refused::MAX_RECORDED;
+use mandate_server::service::people::refused::{MAX_RECORDED, RECORDED_SECONDS};
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{HTML, PAGES, SignedIn, acme, disable, get, post, post_with, review, started};
+use super::{HTML, PAGES, SignedIn, acme, disable, get, post, post_with, review, started, unknown_passkey};
 use crate::apart;
 use crate::wire::{Reply, exchange, over};
 use crate::world::{World, spend};
@@ -22,17 +24,25 @@ const CHANGING: [&str; 7] =
 const ANSWERING: [&str; 3] = ["statements", "answers", "sign-out"];
 /// How many sign-ins of a client may begin or finish in any 60 seconds.
 const PER_CLIENT: usize = 120;
+/// The records of refused sign-ins, and of refused answers.
+const FAILED: &str = "person.sign_in_failed";
+const ANSWER_REFUSED: &str = "person.answer_refused";
 /// The largest first page, with its style sheets and its script, in bytes.
 const FIRST_PAGE_BYTES: usize = 100_000;
 
-/// What audit records say of requests that no page of the console has sent, oldest first.
-fn forged(world: &World) -> Vec<Value> {
+/// What audit records of an action say, and of what, oldest first.
+fn recorded(world: &World, action: &str) -> Vec<(String, Value)> {
     let records = apart::run_once(&world.settings.database, |tx| {
         Ok(audit::newest(tx, Some("acme"), Timestamp::from_seconds(0), 1_000)?)
     });
     let records = records.unwrap().unwrap().into_iter().rev();
-    let records = records.filter(|record| record.action == "console.refused");
-    records.map(|record| serde_json::from_str(record.details.get()).unwrap()).collect()
+    let records = records.filter(|record| record.action == action);
+    records.map(|record| (record.subject, serde_json::from_str(record.details.get()).unwrap())).collect()
+}
+
+/// What they say of requests that no page of the console has sent.
+fn forged(world: &World) -> Vec<Value> {
+    recorded(world, "console.refused").into_iter().map(|(_, details)| details).collect()
 }
 
 #[tokio::test]
@@ -127,6 +137,58 @@ async fn a_forged_origin_is_refused_on_every_path_that_changes_something_and_rec
     assert_eq!(records.len(), most);
     assert_eq!(records[most - 1]["origin"].as_str().unwrap().chars().count(), 201);
     assert_eq!(person.page(&world, "").await.status, 200, "nobody has signed out");
+}
+
+/// So many records of a subject, of which the last one alone says that no further one is written for an hour.
+fn full(world: &World, action: &str, subject: &str) {
+    let records = recorded(world, action).into_iter().filter(|(of, _)| of == subject);
+    let further: Vec<_> = records.map(|(_, details)| details["further"].clone()).collect();
+    let mut wanted = vec![Value::Null; usize::try_from(MAX_RECORDED).unwrap()];
+    let until = world.clock.now().plus_seconds(RECORDED_SECONDS);
+    *wanted.last_mut().unwrap() = json!(format!("not recorded until {until}"));
+    assert_eq!(further, wanted, "{action} {subject}");
+}
+
+/// Neither without a session nor with one, and also where many are refused at the same time.
+#[tokio::test]
+async fn a_flood_of_refusals_hides_those_of_nobody_else_and_says_that_it_hides() {
+    let world = started().await;
+    let person = SignedIn::new(&world, SANDBOX, ("role:finance", May::Review));
+    let other = SignedIn::new(&world, SANDBOX, ("role:finance", May::Review));
+    let unknown = unknown_passkey(&"A".repeat(43));
+    let own = |person: &SignedIn| {
+        let mut body = unknown.clone();
+        body["assertion"]["credential"] = json!(person.credential);
+        body
+    };
+    let sign_in = |body: Value| {
+        let world = &world;
+        async move { assert_eq!(post(world, "acme", "sign-in/passkey", &body).await.status, 401) }
+    };
+    let rounds = usize::try_from(MAX_RECORDED).unwrap() / 4;
+    for body in [unknown.clone(), own(&person)] {
+        for _ in 0..rounds {
+            join_all((0..5).map(|_| sign_in(body.clone()))).await;
+        }
+    }
+    full(&world, FAILED, "console");
+    full(&world, FAILED, &person.id.to_string());
+    sign_in(own(&other)).await;
+    assert_eq!(recorded(&world, FAILED).last().unwrap().0, other.id.to_string());
+
+    let answer = |person: &SignedIn, body: Value| {
+        let (world, cookie) = (&world, person.cookie());
+        async move { post_with(world, &cookie, "/sandbox/acme/answers", &body).await.status }
+    };
+    for _ in 0..rounds {
+        let answered = join_all((0..5).map(|_| answer(&person, own(&person)))).await;
+        assert_eq!(answered, [400; 5]);
+    }
+    let absent = json!(ReviewId::from_bytes([9; 16]));
+    assert_eq!(person.ask(&world, &absent).await.status, 404);
+    full(&world, ANSWER_REFUSED, &person.id.to_string());
+    assert_eq!(other.ask(&world, &absent).await.status, 404);
+    assert_eq!(recorded(&world, ANSWER_REFUSED).last().unwrap().0, other.id.to_string());
 }
 
 /// A connection from an address of this machine.

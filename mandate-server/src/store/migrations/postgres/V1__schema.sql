@@ -638,6 +638,8 @@ CREATE TABLE audit (
     details      TEXT COLLATE "C" NOT NULL
 );
 CREATE INDEX audit_by_organization ON audit (organization, audit);
+-- How often an action was refused lately.
+CREATE INDEX audit_by_subject ON audit (organization, environment, action, subject, at);
 
 -- A transaction that writes leaves its number here. A server that lost the connection while it committed asks under the
 -- number: with a row of its own, so that a transaction which has not committed by then never will (`asked` is 1). The first byte

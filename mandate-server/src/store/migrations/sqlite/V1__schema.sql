@@ -618,3 +618,5 @@ CREATE TABLE audit (
     details      TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX audit_by_organization ON audit (organization, audit);
+-- How often an action was refused lately.
+CREATE INDEX audit_by_subject ON audit (organization, environment, action, subject, at);
