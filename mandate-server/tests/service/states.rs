@@ -23,6 +23,8 @@ use crate::rotation::{Random, number};
 use crate::world::{World, claim, claim_at, json, random_key};
 use mandate_core::api_key::KeyClass;
 
+/// An end of mandates that no campaign comes to.
+const LATE: &str = "2099-12-31";
 /// What happens in the course of a campaign of scale 1.
 const STEPS: i64 = 300;
 /// Tasks that ask at once, and how often each does.
@@ -97,7 +99,7 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
     for step in 0..steps {
         let agent = &agents[below(&mut random, AGENTS)];
         match random.below(16) {
-            0 | 1 => mandates.push(world.mandate(agent, 900, r#","review_above":200"#).await),
+            0 | 1 => mandates.push(world.mandate_until(LATE, agent, 900, r#","review_above":200"#).await),
             2 if !mandates.is_empty() => {
                 let mandate = &mandates[below(&mut random, mandates.len())];
                 world.revoke(mandate).await;
@@ -222,8 +224,8 @@ async fn change(world: Arc<World>, agents: Vec<Arc<Caller>>, mut random: Random,
         world.clock.advance(7);
         let agent = &agents[below(&mut random, agents.len())];
         match random.below(5) {
-            0 | 1 => _ = world.mandate(agent, 100_000, r#","review_above":200"#).await,
-            2 => _ = world.revoke(&world.mandate(agent, 100_000, "").await).await,
+            0 | 1 => _ = world.mandate_until(LATE, agent, 100_000, r#","review_above":200"#).await,
+            2 => _ = world.revoke(&world.mandate_until(LATE, agent, 100_000, "").await).await,
             3 => switch(&world, if random.below(2) == 0 { Mode::Observe } else { Mode::Enforce }).await,
             _ => {
                 let other = Arc::clone(&world);

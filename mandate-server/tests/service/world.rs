@@ -168,9 +168,20 @@ impl World {
 
     /// Writes a mandate for an agent: `extra` is JSON members beside the required ones.
     pub(crate) async fn mandate(&self, agent: &Caller, per_month: u32, extra: &str) -> String {
+        self.mandate_until("2026-12-31", agent, per_month, extra).await
+    }
+
+    /// The same, with another end.
+    pub(crate) async fn mandate_until(
+        &self,
+        expires: &str,
+        agent: &Caller,
+        per_month: u32,
+        extra: &str,
+    ) -> String {
         let agent = agent.agent.as_ref().unwrap();
         let body = format!(
-            r#"{{"principal":"role:cfo","agent":"{agent}","categories":["c"],"expires":"2099-12-31",
+            r#"{{"principal":"role:cfo","agent":"{agent}","categories":["c"],"expires":"{expires}",
                 "limits":{{"per_transaction":500,"per_month":{per_month},"currency":"USD"}}{extra}}}"#
         );
         let answer = self.write_mandate(&body).await;
