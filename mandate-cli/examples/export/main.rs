@@ -20,8 +20,8 @@ use mandate_core::es256::{SecretKey, Signer, signer};
 use mandate_core::json::Object;
 use mandate_core::jwks::{KeySet, Kid, VerificationKey};
 use mandate_core::{
-    AgentId, DecisionId, EnvironmentKind, ExportId, MandateId, Nonce, PolicyVersion, Request, Timestamp,
-    VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
+    AgentId, DecisionId, EnvironmentKind, ExportId, Mandate, MandateId, Nonce, PolicyVersion, Request,
+    Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -119,14 +119,19 @@ pub(crate) fn write(plan: &Plan, emit: &mut dyn FnMut(&str)) {
         export_id()
     );
     line(&header);
-    // Mandates come first, with what is known of them at the end; then the governing records of answers to reviews.
-    let mut answers = Vec::new();
-    for agent in decided(plan, None, &mut |text| answers.extend(answer(text))) {
+    // Mandates come first, with what is known of them at the end; then the governing records: those of answers to reviews, of
+    // each agent's first mandate, and of what became of mandates.
+    let mut records = Vec::new();
+    let agents = decided(plan, None, &mut |text| records.extend(answer(text)));
+    for agent in &agents {
         for mandate in agent.mandates.iter().filter(|mandate| agent.named.contains(&mandate.id)) {
             line(&format!(r#"{{"mandate":{}}}"#, serde_json::to_string(&mandate.view(at(0))).unwrap()));
         }
     }
-    for (record, number) in answers.iter().zip(1..) {
+    records
+        .extend(agents.iter().filter_map(|agent| agent.mandates.first()).map(|first| granted(first, None)));
+    records.extend(agents.iter().flat_map(|agent| changes(&agent.mandates)));
+    for (record, number) in records.iter().zip(1..) {
         line(&governing(record, number));
     }
     let mut before = None;
@@ -157,6 +162,33 @@ pub(crate) fn answer(line: &str) -> Option<Value> {
         }
     }
     Some(record)
+}
+
+/// The governing record of a mandate, and of the one before it.
+pub(crate) fn granted(mandate: &Mandate, before: Option<&Mandate>) -> Value {
+    let mut record = json!({"type": "mandate.created", "at": mandate.created_at, "agent": mandate.terms.agent,
+        "mandate": mandate.id, "terms": mandate.terms});
+    if let Some(before) = before.filter(|before| before.replaced_by.is_some()) {
+        record["replaces"] = json!(before.id);
+    }
+    record["governs_from"] = json!(mandate.governs_from);
+    record
+}
+
+/// The governing record of a mandate that a key has revoked.
+pub(crate) fn revoked(mandate: &Mandate) -> Option<Value> {
+    let at = mandate.revoked_at?;
+    Some(json!({"type": "mandate.revoked", "at": at, "agent": mandate.terms.agent, "mandate": mandate.id,
+        "revoked_after": mandate.revoked_after, "by": {"kind": "key", "id": "key_abababababab"}}))
+}
+
+/// The governing records of what became of an agent's mandates.
+fn changes(mandates: &[Mandate]) -> Vec<Value> {
+    let next = mandates.iter().skip(1).map(Some).chain([None]);
+    let of_one = |(mandate, next): (&Mandate, Option<&Mandate>)| {
+        revoked(mandate).into_iter().chain(next.map(|next| granted(next, Some(mandate)))).collect::<Vec<_>>()
+    };
+    mandates.iter().zip(next).flat_map(of_one).collect()
 }
 
 /// The line of a governing record.

@@ -4,6 +4,7 @@
 //! the `governing` records of the public log, by number; then each `decision`, by id, which is each agent's order of
 //! sequence; last the `trailer`, a JWT. Decisions and governing records have their `blind` beside them.
 
+mod granted;
 mod history;
 mod logged;
 mod mandates;
@@ -20,10 +21,11 @@ use mandate_core::{
     Terms, Timestamp, Verdict, VerdictClaims,
 };
 
+pub(crate) use self::granted::{Grants, Stop};
 pub(crate) use self::history::{Follows, History, Order, Spending};
 pub(crate) use self::logged::{Logged, LoggedRow};
 pub(crate) use self::mandates::{Contradiction, Listed, Mandates, with_revocation};
-pub(crate) use self::people::{Actor, Moment, NoPasskey, People, PersonRecord, Resolution, Stop};
+pub(crate) use self::people::{Actor, Conflict, Moment, NoPasskey, People, PersonRecord, Resolution};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
 pub(crate) use self::record::{Inconsistent, Record};
 pub(crate) use self::walk::walk;
@@ -80,7 +82,7 @@ pub(crate) struct Review {
 pub(crate) enum Entry {
     Export(Header),
     Mandate(Box<Mandate>),
-    /// A record of the public log by its number: see [`Logged`]; and what it says of people and reviews.
+    /// A record of the public log by its number: see [`Logged`]; and what it says of people, reviews and mandates.
     Governing(u64, Option<PersonRecord>),
     Decision(Box<Decision>),
     Trailer(String),

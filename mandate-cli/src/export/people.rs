@@ -1,13 +1,15 @@
-//! What an export says of people: their passkeys, who has answered, and what was signed.
+//! What the governing records of an export say of people: their passkeys, who has answered, and what was signed. The records
+//! of mandates are read with them: people revoke mandates.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::json::{Field, Object};
-use mandate_core::people::{Answer, CredentialId, PersonKey, RelyingParty};
-use mandate_core::{AgentId, DecisionId, Invalid, MandateId, PersonId, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::people::{CredentialId, PersonKey, RelyingParty};
+use mandate_core::{DecisionId, Invalid, PersonId, ReviewId, ReviewStatus, Timestamp};
 
-use super::Review;
+use super::granted::Granted;
+use super::{Grants, Review, Stop};
 
 /// Who has answered a review or revoked a mandate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +20,7 @@ pub(crate) enum Actor {
     Key { id: String, name: Option<String> },
 }
 
-/// A governing record of a passkey, of an answer to a review, or of an agent that was stopped.
+/// A governing record of a passkey, of an answer to a review, or of a mandate.
 #[derive(Debug, Clone)]
 pub(crate) struct PersonRecord {
     number: u64,
@@ -28,8 +30,9 @@ pub(crate) struct PersonRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
     Enrolled(Box<Passkey>),
-    Withdrawn { credential: CredentialId, at: Timestamp },
+    Withdrawn { person: PersonId, credential: CredentialId, at: Timestamp },
     Answered(Box<Resolution>),
+    Granted(Box<Granted>),
     Stopped(Box<Stop>),
 }
 
@@ -71,16 +74,13 @@ pub(crate) struct Resolution {
     pub(crate) hash: Option<String>,
 }
 
-/// A mandate that was revoked by a person, or by an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) by: Actor,
-    pub(crate) agent: AgentId,
-    pub(crate) mandate: MandateId,
-    pub(crate) at: Timestamp,
-    /// The hash that the record holds.
-    pub(crate) hash: Option<String>,
-    pub(crate) answer: Option<Answer>,
+/// A record that contradicts another.
+#[derive(Debug)]
+pub(crate) struct Conflict {
+    pub(crate) number: u64,
+    /// The check that finds it.
+    pub(crate) check: &'static str,
+    pub(crate) found: String,
 }
 
 /// Why a passkey could not answer.
@@ -96,9 +96,10 @@ pub(crate) struct People {
     keys: HashMap<CredentialId, Vec<Passkey>>,
     names: HashMap<PersonId, String>,
     resolutions: HashMap<ReviewId, Resolution>,
-    pub(crate) stops: Vec<(u64, Stop)>,
-    /// What contradicts another record: its number, and what it does.
-    pub(crate) contradictions: Vec<(u64, String)>,
+    /// Of each approval the decision that resulted from it.
+    approvals: HashMap<DecisionId, ReviewId>,
+    pub(crate) grants: Grants,
+    pub(crate) conflicts: Vec<Conflict>,
 }
 
 impl Actor {
@@ -134,14 +135,20 @@ impl PersonRecord {
         let change = match kind.as_ref() {
             "person.key" => Some(Change::Enrolled(Box::new(Passkey::read(&mut record, number)?))),
             "person.withdrawn" => Some(Change::Withdrawn {
+                person: PersonId::parse(&record.require("person")?.string()?)?,
                 credential: CredentialId::parse(&record.require("credential")?.string()?)?,
                 at: super::instant(&record.require("at")?)?,
             }),
             "review.approved" => answered(&mut record, ReviewStatus::Approved)?,
             "review.denied" => answered(&mut record, ReviewStatus::Denied)?,
-            "mandate.revoked" => Stop::read(&mut record, answer)?.map(|stop| Change::Stopped(Box::new(stop))),
+            "mandate.created" => Some(Change::Granted(Box::new(Granted::read(&mut record, number)?))),
+            "mandate.revoked" => Some(Change::Stopped(Box::new(Stop::read(&mut record, number, answer)?))),
             _ => None,
         };
+        if answer.is_some() && !matches!(&change, Some(Change::Stopped(stop)) if stop.is_by_person()) {
+            let must = "must only be beside the record mandate.revoked of a person";
+            return Err(Invalid::new("answer", must));
+        }
         Ok(change.map(|change| Self { number, change }))
     }
 }
@@ -178,23 +185,6 @@ impl Resolution {
     }
 }
 
-impl Stop {
-    fn read(record: &mut Object<'_>, answer: Option<&Field<'_>>) -> Result<Option<Self>, Invalid> {
-        let Some(by) = record.take("by").map(|by| Actor::read(&by)).transpose()? else { return Ok(None) };
-        if matches!(by, Actor::Key { .. }) && answer.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            by,
-            agent: AgentId::parse(&record.require("agent")?.string()?)?,
-            mandate: MandateId::parse(&record.require("mandate")?.string()?)?,
-            at: super::instant(&record.require("at")?)?,
-            hash: record.take("answer").map(|hash| hash.string()).transpose()?.map(Into::into),
-            answer: answer.map(|answer| Answer::read(answer.object()?)).transpose()?,
-        }))
-    }
-}
-
 impl Moment {
     /// Whether this was before `other`: by the numbers, if both have one. Clocks step.
     fn precedes(self, other: Self) -> bool {
@@ -214,7 +204,7 @@ impl People {
                 Entry::Vacant(place) => _ = place.insert(change),
                 Entry::Occupied(known) if *known.get() == change => {}
                 Entry::Occupied(_) => {
-                    people.contradictions.push((number, "two records of this number".to_owned()));
+                    people.conflict(number, "answer_record", "two records of this number".to_owned());
                 }
             }
         }
@@ -230,23 +220,41 @@ impl People {
                 self.names.insert(passkey.person, passkey.name.clone());
                 self.keys.entry(passkey.credential.clone()).or_default().push(*passkey);
             }
-            Change::Withdrawn { credential, at } => {
+            Change::Withdrawn { person, credential, at } => {
                 let last = self.keys.get_mut(&credential).and_then(|passkeys| passkeys.last_mut());
-                if let Some(passkey) = last {
-                    passkey.withdrawn.get_or_insert(Moment { number: Some(number), at });
+                match last.filter(|passkey| passkey.person == person && passkey.withdrawn.is_none()) {
+                    Some(passkey) => passkey.withdrawn = Some(Moment { number: Some(number), at }),
+                    None => {
+                        let found = format!("the passkey {credential} of {person} withdrawn");
+                        self.conflict(number, "answer_withdrawn", found);
+                    }
                 }
             }
             Change::Answered(resolution) => {
                 let review = resolution.review;
                 if let Some(first) = self.resolutions.get(&review) {
                     let said = format!("an answer to {review}, which record {} has answered", first.number);
-                    self.contradictions.push((number, said));
+                    self.conflict(number, "answer_record", said);
                 } else {
+                    self.approvals.extend(resolution.fresh.map(|fresh| (fresh, review)));
                     self.resolutions.insert(review, *resolution);
                 }
             }
-            Change::Stopped(stop) => self.stops.push((number, *stop)),
+            Change::Granted(granted) => {
+                if let Some(found) = self.grants.write(*granted) {
+                    self.conflict(number, "mandate_record", found);
+                }
+            }
+            Change::Stopped(stop) => {
+                if let Some(found) = self.grants.revoke(*stop) {
+                    self.conflict(number, "mandate_record", found);
+                }
+            }
         }
+    }
+
+    fn conflict(&mut self, number: u64, check: &'static str, found: String) {
+        self.conflicts.push(Conflict { number, check, found });
     }
 
     /// The name under which a person's newest passkey was enrolled.
@@ -257,6 +265,13 @@ impl People {
     /// How a review was answered, by the records up to this number.
     pub(crate) fn resolution(&self, review: ReviewId, newest: u64) -> Option<&Resolution> {
         self.resolutions.get(&review).filter(|resolution| resolution.number <= newest)
+    }
+
+    /// Whether a record up to this number says that the approval of `original` led to `fresh`.
+    pub(crate) fn has_approved(&self, original: DecisionId, fresh: DecisionId, newest: u64) -> bool {
+        let review = self.approvals.get(&fresh);
+        let recorded = review.and_then(|review| self.resolution(*review, newest));
+        recorded.is_some_and(|recorded| recorded.decision == original)
     }
 
     /// Who has answered a review: by its governing record; without one, by the row.

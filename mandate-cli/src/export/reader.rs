@@ -84,7 +84,7 @@ impl Reader {
     /// Reads up to the first decision.
     pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
         let (mut header, mut mandates, mut people, mut is_first) = (None, Vec::new(), Vec::new(), true);
-        let mut newest = 0;
+        let (mut newest, mut refused) = (0, VecDeque::new());
         while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
             match Entry::read(&raw.line.bytes) {
                 Ok(Entry::Export(first)) if is_first => header = Some(first),
@@ -99,14 +99,17 @@ impl Reader {
                     newest = newest.max(number);
                     people.extend(record);
                 }
+                // Refused again later, line by line. The records behind it count.
+                Err(_) if raw.line.bytes.starts_with(br#"{"governing""#) => refused.push_back(raw),
                 // Decisions and misplaced lines are checked later, line by line.
                 _ => {
-                    self.waiting.push_back(raw);
+                    refused.push_back(raw);
                     break;
                 }
             }
             is_first = false;
         }
+        self.waiting = refused;
         if is_first {
             return Err(Failure::new(Exit::Findings, format!("{source} is no export: it is empty"))
                 .next("pass what `mandate export download` wrote, in NDJSON"));

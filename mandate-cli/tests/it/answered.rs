@@ -97,6 +97,19 @@ fn what_an_export_does_not_hold_is_not_compared_and_counted() {
             .filter(|line| line.starts_with(r#"{"decision""#) && line.contains(r#""resolved_at""#))
             .count();
     assert!(outside > 0);
+    // A decision of it that came of an approval before it has the record of that.
+    let is_from_before = |line: &&String| {
+        line.starts_with(r#"{"decision""#)
+            && decision(line)["supersedes"]
+                .as_str()
+                .is_some_and(|original| DecisionId::parse(original).unwrap().created_at() < since)
+    };
+    let fresh = decision(part.iter().find(is_from_before).unwrap())["jti"].to_string();
+    let is_its = |line: &&String| line.starts_with(r#"{"governing""#) && line.contains(&fresh);
+    let hidden: Vec<_> = part.iter().filter(|line| !is_its(line)).cloned().collect();
+    let found = check(&sealed(&hidden), &[("answer_record", 1)]);
+    let says = " without a governing record of its approval";
+    assert!(text(&found[0]["found"]).ends_with(says), "{found:?}");
     let ran = run(&sealed(&part), &["--json"]).code(0).json();
     assert_eq!(ran["summary"]["outside_records"], json!(outside));
     run(&sealed(&part), &[])

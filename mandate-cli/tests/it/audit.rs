@@ -306,7 +306,10 @@ fn the_trailer() {
     check(&format!("{before}{{\"trailer\":\"a.b.c\"}}\n"), &[("trailer", 1)]);
     let of_another = mandate_core::ExportId::new(mandate_core::Timestamp::from_seconds(0), 9);
     check(&format!("{before}{}\n", trailer(of_another, rows, &[0; 32])), &[("sha256", 1), ("trailer", 1)]);
-    check(&whole.replacen("agt_", "agt_x", 1), &[("sha256", 1), ("mandate", mandates_of(&lines))]);
+    check(
+        &whole.replacen("agt_", "agt_x", 1),
+        &[("sha256", 1), ("mandate", mandates_of(&lines)), ("mandate_record", 1)],
+    );
     check(&format!("{before}nonsense\n{last}\n"), &[("line", 1), ("sha256", 1)]);
 }
 

@@ -26,6 +26,7 @@ mod parts;
 mod people;
 mod proxies;
 mod simulate;
+mod stops;
 mod template;
 mod tls;
 mod verify;

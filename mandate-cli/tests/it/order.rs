@@ -232,7 +232,7 @@ fn a_mandate_governs_its_own_sequences_only() {
     let open = |m: &mut Value| {
         m.as_object_mut().unwrap().remove("governed_until");
     };
-    let found = spoilt(&lines, at, open, &[("mandate", 1)]);
+    let found = spoilt(&lines, at, open, &[("mandate", 1), ("mandate_record", 1)]);
     assert_eq!((&found[0]["agent"], found[0]["line"].is_u64()), (&old["agent"], true));
     assert!(found[0]["found"].as_str().unwrap().contains("governs it too"), "{found:?}");
 }
@@ -253,10 +253,11 @@ fn a_revocation_is_where_it_is_recorded() {
         mandates.clone().find(|at| rows(&mandate(*at), true) > 0 && rows(&mandate(*at), false) > 0).unwrap();
     let after = mandate(at)["revoked_after"].as_u64().unwrap();
     // One earlier: a decision that should deny. One later: one that should not.
-    let found = spoilt(&lines, at, |m| m["revoked_after"] = json!(after - 1), &[("revocation", 1)]);
-    assert_eq!((&found[0]["sequence"], &found[0]["found"]), (&json!(after), &json!("no deny_revoked")));
-    let found = spoilt(&lines, at, |m| m["revoked_after"] = json!(after + 1), &[("revocation", 1)]);
-    assert_eq!((&found[0]["sequence"], &found[0]["found"]), (&json!(after + 1), &json!("deny_revoked")));
+    let both = [("mandate_record", 1), ("revocation", 1)];
+    let found = spoilt(&lines, at, |m| m["revoked_after"] = json!(after - 1), &both);
+    assert_eq!((&found[1]["sequence"], &found[1]["found"]), (&json!(after), &json!("no deny_revoked")));
+    let found = spoilt(&lines, at, |m| m["revoked_after"] = json!(after + 1), &both);
+    assert_eq!((&found[1]["sequence"], &found[1]["found"]), (&json!(after + 1), &json!("deny_revoked")));
     // What a mandate says of itself.
     let plain = mandates
         .clone()
@@ -264,19 +265,14 @@ fn a_revocation_is_where_it_is_recorded() {
         .unwrap();
     let from = mandate(plain)["governs_from"].as_u64().unwrap();
     let revoked = |m: &mut Value| m["revoked_at"] = json!("2026-12-31T00:00:00Z");
-    assert_eq!(
-        spoilt(&lines, plain, revoked, &[("mandate", 1)])[0]["found"],
-        "revoked_at without revoked_after"
-    );
+    let both = [("mandate", 1), ("mandate_record", 1)];
+    assert_eq!(spoilt(&lines, plain, revoked, &both)[0]["found"], "revoked_at without revoked_after");
     let last = decision(
         &lines[places(&lines).rfind(|at| decision(&lines[*at])["mandate"] == mandate(plain)["id"]).unwrap()],
     );
     let behind = last["sequence"].as_u64().unwrap();
     let after = |m: &mut Value| m["revoked_after"] = json!(behind);
-    assert_eq!(
-        spoilt(&lines, plain, after, &[("mandate", 1)])[0]["found"],
-        "revoked_after without revoked_at"
-    );
+    assert_eq!(spoilt(&lines, plain, after, &both)[0]["found"], "revoked_after without revoked_at");
     let replaced = mandates.clone().find(|at| mandate(*at)["governed_until"].is_u64()).unwrap();
     let until = mandate(replaced)["governed_until"].as_u64().unwrap();
     let late = |m: &mut Value| {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::audit::decision;
-use crate::export::{ISSUER, Plan, jwks, lines, sealed};
+use crate::export::{ISSUER, Plan, governing, jwks, lines, sealed, terms};
 use crate::harness::{Ran, mandate};
 use crate::order::{changed, is_decision, placed_at, places, window, window_until};
 
@@ -50,11 +50,18 @@ fn audited(parts: &[&[String]]) -> (Vec<Value>, Value) {
     let mut said: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = said.pop().unwrap()["summary"].take();
     assert_eq!(
-        summary["by_check"].as_object().unwrap().keys().filter(|check| *check != "mandate").count(),
+        summary["by_check"].as_object().unwrap().keys().filter(|check| !check.starts_with("mandate")).count(),
         0,
         "{ran:?}"
     );
     (said.iter_mut().map(|line| line["finding"].take()).collect(), summary)
+}
+
+/// Whether it is a governing record of what became of a mandate. There are no others behind the first one.
+fn is_change(line: &str) -> bool {
+    let record = serde_json::from_str::<Value>(line).unwrap()["governing"].take();
+    record["type"] == "mandate.revoked"
+        || record["type"] == "mandate.created" && record["governs_from"] != json!(1)
 }
 
 fn is_mandate(line: &str) -> bool {
@@ -77,7 +84,11 @@ fn what_an_earlier_export_has_of_a_mandate_holds_in_a_later_one() {
     let mut other = later.clone();
     other[at] = changed(&later[at], |mandate| mandate["created_at"] = json!("2026-01-01T00:00:00Z"));
     let (found, _) = audited(&[&earlier, &other]);
-    let [only] = &found[..] else { panic!("{found:?}") };
+    let [only, record] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (&record["check"], &record["found"]),
+        (&json!("mandate_record"), &json!("created_at 2026-01-01T00:00:00.000Z"))
+    );
     assert_eq!((&only["check"], &only["found"]), (&json!("mandate"), &json!("another created_at")));
     let expected = only["expected"].as_str().unwrap();
     assert!(
@@ -114,6 +125,9 @@ fn an_export_may_be_from_before_a_mandate_was_replaced_or_revoked() {
         });
     }
     assert!(changes > 0);
+    let first = earlier.iter().position(|line| is_change(line)).unwrap();
+    let decisions = places(&earlier).start;
+    earlier.drain(first..decisions);
     assert_eq!(audited(&[&earlier, &later]).0, Vec::<Value>::new());
     // A mandate that the later export lacks ended where the next one begins.
     let is_ended = |line: &&String| !is_mandate(line) || !line.contains("governed_until");
@@ -135,7 +149,24 @@ fn a_mandate_names_no_sequence_that_its_agent_has_not_reached() {
                 mandate["revoked_at"] = json!("2026-12-31T00:00:00Z");
             }
         };
-        lines.iter().map(|line| if line == open { changed(line, change) } else { line.clone() }).collect()
+        let mut lines: Vec<_> = lines
+            .iter()
+            .map(|line| if line == open { changed(line, change) } else { line.clone() })
+            .collect();
+        let first = places(&lines).start;
+        let number = lines[..first].iter().filter(|line| line.starts_with(r#"{"governing""#)).count() + 1;
+        let mut record = serde_json::from_str::<Value>(open).unwrap()["mandate"].take();
+        let mandate = record["id"].clone();
+        record = if field == "revoked_after" {
+            json!({"type": "mandate.revoked", "at": "2026-12-31T00:00:00Z", "agent": record["agent"], "mandate": mandate,
+                "revoked_after": 1_000_000, "by": {"kind": "key", "id": "key_abababababab"}})
+        } else {
+            json!({"type": "mandate.created", "at": "2026-12-31T00:00:00Z", "agent": record["agent"],
+                "mandate": "mnd_01kfsrc0000000000000000009", "governs_from": 1_000_001,
+                "terms": serde_json::from_str::<Value>(&terms(1)).unwrap()})
+        };
+        lines.insert(first, governing(&record, number.try_into().unwrap()));
+        lines
     };
     for field in ["revoked_after", "governed_until"] {
         let (whole, late) = (beyond(&whole, field), beyond(&later, field));

@@ -26,7 +26,7 @@ pub(crate) struct Told {
     pub(crate) others: Vec<Value>,
     /// Which line is answered, and what the person signed.
     pub(crate) at: usize,
-    statement: Statement,
+    pub(crate) statement: Statement,
 }
 
 pub(crate) fn at(second: i64) -> Timestamp {
@@ -79,7 +79,7 @@ fn resolved(decision: &Value) -> Timestamp {
     Timestamp::parse(text(&decision["review"]["resolved_at"])).unwrap()
 }
 
-fn by_ada() -> Value {
+pub(crate) fn by_ada() -> Value {
     json!({"kind": "person", "id": person(), "name": "Ada"})
 }
 
@@ -104,7 +104,7 @@ impl Told {
     }
 
     /// Signs a text at the console.
-    fn signed(&self, statement: String, flags: u8) -> Answer {
+    pub(crate) fn signed(&self, statement: String, flags: u8) -> Answer {
         let asked = base64url(&challenge(&statement));
         let client_data = format!(r#"{{"type":"webauthn.get","challenge":"{asked}","origin":"{ORIGIN}"}}"#);
         let data = [Sha256::digest("console.example").as_slice(), &[flags, 0, 0, 0, 0]].concat();
@@ -155,13 +155,13 @@ impl Told {
 }
 
 /// The export with these lines before its decisions.
-fn with_records(mut lines: Vec<String>, records: Vec<String>) -> String {
+pub(crate) fn with_records(mut lines: Vec<String>, records: Vec<String>) -> String {
     let first = lines.iter().position(|line| line.starts_with(r#"{"decision""#)).unwrap();
     lines.splice(first..first, records);
     sealed(&lines)
 }
 
-fn withdrawn() -> Value {
+pub(crate) fn withdrawn() -> Value {
     json!({"type": "person.withdrawn", "at": at(70).to_string(), "person": person(), "credential": credential()})
 }
 
@@ -244,40 +244,6 @@ fn an_answer_that_the_record_does_not_name_is_found() {
     let lines: Vec<_> =
         export.lines().map(|line| line.replacen(r#""answer":{"#, r#""later":{"#, 1)).collect();
     check(&sealed(&lines), &[("answer", 1), ("answer_record", 1)]);
-}
-
-#[test]
-fn a_stop_is_audited_like_an_answer() {
-    let told = Told::new();
-    let denied = answer(&told.lines[told.at]).unwrap();
-    let stop = |stopped: MandateId, has_answer: bool, stopped_at: Timestamp, by: &Value| {
-        let statement = Statement { subject: Subject::Stop, ..told.statement.clone() };
-        let answer = told.signed(statement.to_json(), 0b101);
-        let record = json!({"type": "mandate.revoked", "at": stopped_at.to_string(), "agent": statement.agent,
-            "mandate": stopped, "revoked_after": 7, "by": by, "answer": answer.hash()});
-        let mut stop: Value = serde_json::from_str(&governing(&record, 2)).unwrap();
-        if has_answer {
-            stop["answer"] = serde_json::from_str(&answer.to_json()).unwrap();
-        }
-        let mut records = vec![governing(&told.records[0], 1), stop.to_string()];
-        records.extend(
-            told.others.iter().chain([&denied]).zip(3..).map(|(record, number)| governing(record, number)),
-        );
-        with_records(told.lines.clone(), records)
-    };
-    let in_time = told.statement.expires.plus_seconds(-1);
-    let export = |stopped, has_answer| stop(stopped, has_answer, in_time, &by_ada());
-    let sound = export(told.statement.mandate, true);
-    run(&sound, &[])
-        .code(0)
-        .shows(&format!("answers      0 approved, 0 denied, 1 stopped, by Ada ({})\n", person()));
-    check(&export(told.statement.mandate, false), &[("answer", 1)]);
-    check(&export(MandateId::new(at(0), 9), true), &[("answer_digits", 1)]);
-    check(&stop(told.statement.mandate, true, told.statement.expires, &by_ada()), &[("answer_late", 1)]);
-    let by_bea = json!({"kind": "person", "id": person(), "name": "Bea"});
-    check(&stop(told.statement.mandate, true, in_time, &by_bea), &[("answer_name", 1)]);
-    let by_key = json!({"kind": "key", "id": "key_abababababab"});
-    check(&stop(told.statement.mandate, true, in_time, &by_key), &[("answer", 1)]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn good() -> Plan {
 }
 
 impl Plan {
-    /// The lines: the header, the mandates, the governing record of the one denial, the decisions, and the trailer.
+    /// The lines: the header, the mandates, the governing records, the decisions, and the trailer.
     fn lines(&self) -> Vec<String> {
         let id = ExportId::new(at(1_000), 1);
         let header = json!({"export": {"id": id.to_string(), "environment": "sandbox",
@@ -94,7 +94,7 @@ impl Plan {
         let decisions = self.rows.iter().zip(1..).map(|(row, number)| self.decision(row, number));
         let mut lines: Vec<_> = std::iter::once(header.to_string())
             .chain(mandates)
-            .chain([self.denial()])
+            .chain(self.records())
             .chain(decisions)
             .collect();
         let hash = Sha256::digest(lines.join("\n") + "\n");
@@ -108,16 +108,41 @@ impl Plan {
         lines
     }
 
-    /// The line of the governing record of the one review, which a key has denied.
-    fn denial(&self) -> String {
+    /// The lines of the governing records: of the mandates, and of the one review, which a key has denied.
+    fn records(&self) -> Vec<String> {
+        let mut records = Vec::new();
+        for (at, mandate) in self.mandates.iter().enumerate() {
+            let mut created = json!({"type": "mandate.created", "at": mandate.created_at.to_string(),
+                "agent": mandate.terms.agent, "mandate": mandate.id.to_string(), "terms": mandate.terms});
+            let is_before = |before: &&Mandate| before.replaced_by == Some(mandate.id);
+            if let Some(before) = self.mandates[..at].iter().find(is_before) {
+                created["replaces"] = json!(before.id.to_string());
+            }
+            created["governs_from"] = json!(mandate.governs_from);
+            records.push(created);
+        }
+        records.push(self.denial());
+        for mandate in &self.mandates {
+            if let Some(at) = mandate.revoked_at {
+                records.push(json!({"type": "mandate.revoked", "at": at.to_string(), "agent": mandate.terms.agent,
+                    "mandate": mandate.id.to_string(), "revoked_after": mandate.revoked_after, "by": by_key()}));
+            }
+        }
+        let hidden = base64url::encode(&[7; 32]);
+        let line = |(record, number): (Value, u64)| {
+            json!({"governing": record, "number": number, "random": hidden, "blind": hidden}).to_string()
+        };
+        records.into_iter().zip(1..).map(line).collect()
+    }
+
+    /// The governing record of the one review.
+    fn denial(&self) -> Value {
         let (row, number) =
             self.rows.iter().zip(1..).find(|(row, _)| (row.agent, row.sequence) == ("agt_a", 4)).unwrap();
         let placed_at = at(row.seconds.1);
-        let hidden = base64url::encode(&[7; 32]);
-        json!({"governing": {"type": "review.denied", "at": at(310).to_string(), "agent": row.agent,
+        json!({"type": "review.denied", "at": at(310).to_string(), "agent": row.agent,
             "review": ReviewId::new(placed_at, number).to_string(), "decision": DecisionId::new(placed_at, number).to_string(),
-            "resolved_after": 4, "by": by_key()}, "number": 1, "random": hidden, "blind": hidden})
-        .to_string()
+            "resolved_after": 4, "by": by_key()})
     }
 
     /// The line of a decision, by the mandate that it names, revoked if that is revoked for its number in the good export.

@@ -97,20 +97,19 @@ fn named(by: &Actor, people: &People, found: &mut impl FnMut(&'static str, &dyn 
 /// Checks the answers by which people stopped agents.
 pub(super) fn of_stops(people: &People, issuers: &[String], header: Option<&Header>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (number, stop) in &people.stops {
+    for stop in people.grants.stops().filter(|stop| stop.is_signed()) {
         let mut found = |check: &'static str, found: &dyn ToString, expected: &dyn ToString| {
             let finding =
                 Finding::new(1, Some(&stop.mandate), check, found.to_string(), expected.to_string());
             findings.push(Finding { agent: Some(stop.agent.clone()), ..finding });
         };
-        of_stop(stop, *number, people, issuers, header, &mut found);
+        of_stop(stop, people, issuers, header, &mut found);
     }
     findings
 }
 
 fn of_stop(
     stop: &Stop,
-    number: u64,
     people: &People,
     issuers: &[String],
     header: Option<&Header>,
@@ -118,7 +117,7 @@ fn of_stop(
 ) {
     named(&stop.by, people, found);
     let Actor::Person { id, .. } = &stop.by else {
-        return found("answer", &"one", &"the person who gave it, in by of the record");
+        return found("answer", &"the hash of one", &"the person who gave it, in by of the record");
     };
     let Some(answer) = &stop.answer else {
         return found("answer", &"none", &format!("what {id} signed to stop {}", stop.agent));
@@ -137,7 +136,7 @@ fn of_stop(
         mandate: Some(stop.mandate),
         subject: Some(Subject::Stop),
     };
-    check(answer, &question, people, Moment { number: Some(number), at: stop.at }, found);
+    check(answer, &question, people, Moment { number: Some(stop.number), at: stop.at }, found);
 }
 
 fn check(
@@ -227,7 +226,7 @@ impl ByPerson {
 
     /// Counts the agents that people stopped.
     pub(super) fn stops(&mut self, people: &People) {
-        for (_, stop) in &people.stops {
+        for stop in people.grants.stops() {
             if let Some(count) = self.of(&stop.by, people) {
                 count.stopped = count.stopped.saturating_add(1);
             }

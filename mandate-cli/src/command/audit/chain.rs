@@ -110,6 +110,14 @@ impl Chain {
                     found(original.to_string(), "a decision before, whose review names this one".to_owned());
                 } else {
                     self.outside = self.outside.saturating_add(1);
+                    if !step.is_approved_by_record(original) {
+                        let said = format!("{original} without a governing record of its approval");
+                        step.found(
+                            "answer_record",
+                            said,
+                            "the record of the approval that led to this decision",
+                        );
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@ mod answers;
 mod auditor;
 mod basis;
 mod chain;
+mod granted;
 mod keys;
 mod nonces;
 mod parts;
@@ -52,10 +53,11 @@ use crate::value::source;
 /// Where a person has answered a review, or stopped an agent, it makes the signed statement again from the decision,
 /// compares it with the one that was signed, and verifies the signature of the person's passkey, which must have been
 /// enrolled before and not withdrawn; the statement must not have expired. What a row says of its review's answer is compared
-/// with the governing record of it, in both directions: status, time, who answered and what was signed. The summary lists the
-/// answers of each person, by the name under which their passkey was enrolled, and says what was not compared: an export of
-/// one agent or verdict has no governing records of answers, and one of a period has records of decisions that are not in it.
-/// A passkey shows no digits: its signature does not prove what a page displayed.
+/// with the governing record of it, in both directions: status, time, who answered and what was signed. Each mandate is
+/// compared with its governing records: terms, sequences, replacement and revocation. The summary lists the answers of each
+/// person, by the name under which their passkey was enrolled, and says what was not compared: an export of one agent or
+/// verdict has no governing records of answers, and one of a period has records of decisions that are not in it. A passkey
+/// shows no digits: its signature does not prove what a page displayed.
 ///
 /// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
 /// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
@@ -142,6 +144,9 @@ struct Step<'a> {
     header: Option<&'a Header>,
     /// The header of the export that it is in.
     part: Option<&'a Header>,
+    /// The governing records, and the number of the newest one that this export has.
+    people: &'a People,
+    newest: u64,
     findings: &'a mut Vec<Finding>,
 }
 
@@ -154,6 +159,12 @@ impl Step<'_> {
             || !ends(self.part)
             || self.part.is_some_and(|part| part.covers(fresh.created_at()))
             || self.header.and_then(|header| header.last) >= Some(fresh)
+    }
+
+    /// Whether its export has the governing record of the approval of `original` that led to it, if it has such records.
+    fn is_approved_by_record(&self, original: DecisionId) -> bool {
+        !self.part.is_none_or(Header::has_all_records)
+            || self.people.has_approved(original, self.decision.claims.jti, self.newest)
     }
 
     /// Adds a finding about the decision.
@@ -226,11 +237,13 @@ pub(crate) fn run(args: &Audit, global: &Global, output: &mut Output) -> Result<
         of_parts.push(mandates);
         read.push((source, reader));
     }
-    let (mandates, contradictions) = Mandates::join(of_parts);
     let people = People::of_records(records);
+    let unlike = granted::of_parts(&of_parts, &headers, &people);
+    let (mandates, contradictions) = Mandates::join(of_parts);
     let mut whole = Whole::new(header.as_ref(), &people);
     whole.summary.mandates = mandates.len();
-    for (part, finding) in ranges::check(&mandates, &contradictions, &names) {
+    let in_parts = ranges::check(&mandates, &contradictions, &names);
+    for (part, finding) in in_parts.into_iter().chain(unlike) {
         whole.export = names.get(part).cloned();
         whole.print(vec![finding], output)?;
     }
@@ -329,7 +342,9 @@ impl<'a> Whole<'a> {
         if let Some(decision) = decision {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
             let (header, part) = (self.header, self.part);
-            let mut step = Step { line, decision: &decision, header, part, findings: &mut findings };
+            let (people, newest) = (self.people, self.newest);
+            let mut step =
+                Step { line, decision: &decision, header, part, people, newest, findings: &mut findings };
             self.summary.people.take(&decision, self.people, self.newest);
             self.answered.take(&decision, self.part, &mut self.summary.not_compared);
             let follows = self.history.take(&decision);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Finding;
 use super::auditor::Auditor;
-use crate::export::{Actor, Decision, Header, People, Resolution, Review};
+use crate::export::{Actor, Conflict, Decision, Header, People, Resolution, Review};
 use crate::output::Output;
 use crate::style::printable;
 
@@ -158,16 +158,18 @@ impl Answered {
 
 /// What contradicts itself among the governing records.
 pub(super) fn contradictions(people: &People) -> Vec<Finding> {
-    let finding = |(number, found): &(u64, String)| {
-        Finding::new(
-            1,
-            None,
-            "answer_record",
-            format!("governing record {number}: {found}"),
-            "one record of each answer",
-        )
+    let finding = |conflict: &Conflict| {
+        let Conflict { number, check, found } = conflict;
+        let expected = match *check {
+            "mandate_record" => "one record of each mandate, and one of its revocation behind it",
+            "answer_withdrawn" => {
+                "one that a record before has enrolled for this person, and none has withdrawn"
+            }
+            _ => "one record of each answer",
+        };
+        Finding::new(1, None, conflict.check, format!("governing record {number}: {found}"), expected)
     };
-    people.contradictions.iter().map(finding).collect()
+    people.conflicts.iter().map(finding).collect()
 }
 
 impl NotCompared {

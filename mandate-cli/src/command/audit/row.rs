@@ -103,6 +103,12 @@ impl Auditor<'_> {
                     governs.id, governs.governs_from
                 );
                 found("mandate", &"none", &expected);
+            } else if let Some(granted) = self.people.grants.written_before(agent, sequence, self.newest) {
+                let expected = format!(
+                    "{}, which governs from {}, by its record",
+                    granted.mandate, granted.governs_from
+                );
+                found("mandate_record", &"none", &expected);
             }
             return again(decision, None, found);
         };
