@@ -222,12 +222,12 @@ impl People {
             }
             Change::Withdrawn { person, credential, at } => {
                 let last = self.keys.get_mut(&credential).and_then(|passkeys| passkeys.last_mut());
-                match last.filter(|passkey| passkey.person == person && passkey.withdrawn.is_none()) {
-                    Some(passkey) => passkey.withdrawn = Some(Moment { number: Some(number), at }),
-                    None => {
-                        let found = format!("the passkey {credential} of {person} withdrawn");
-                        self.conflict(number, "answer_withdrawn", found);
-                    }
+                let its = last.filter(|passkey| passkey.person == person && passkey.withdrawn.is_none());
+                if let Some(passkey) = its {
+                    passkey.withdrawn = Some(Moment { number: Some(number), at });
+                } else {
+                    let found = format!("the passkey {credential} of {person} withdrawn");
+                    self.conflict(number, "answer_withdrawn", found);
                 }
             }
             Change::Answered(resolution) => {
