@@ -5,6 +5,8 @@
 pub(crate) enum Printed {
     /// Objects with these members. What is below them is in this file.
     Known(Vec<&'static str>),
+    /// Objects with these members, none of which is an object.
+    Flat(Vec<&'static str>),
     /// Objects with these members, of a command that only reads. What is below them is known when it is there.
     Own(Vec<&'static str>),
     /// No JSON.
@@ -15,7 +17,7 @@ impl Printed {
     /// The names of the members.
     pub(crate) fn names(&self) -> &[&'static str] {
         match self {
-            Self::Known(names) | Self::Own(names) => names,
+            Self::Known(names) | Self::Flat(names) | Self::Own(names) => names,
             Self::Nothing => &[],
         }
     }
@@ -198,6 +200,54 @@ pub(crate) const CONTRACT: [&str; 12] = [
 /// Of an event.
 pub(crate) const EVENT: [&str; 5] = ["created_at", "data", "deliveries", "event", "type"];
 
+/// Of an event that is not read by itself.
+pub(crate) const LISTED_EVENT: [&str; 4] = ["created_at", "data", "event", "type"];
+
+/// Of what an event is about: a decision, a mandate, an escrow's state or a webhook.
+const EVENT_DATA: [&str; 37] = [
+    "agent",
+    "basis",
+    "categories",
+    "created_at",
+    "decided_at",
+    "denials",
+    "disputed",
+    "escrow",
+    "exp",
+    "expires",
+    "governed_until",
+    "governs_from",
+    "iat",
+    "id",
+    "instruction",
+    "iss",
+    "jti",
+    "limits",
+    "mandate",
+    "mode",
+    "nonce",
+    "policy_version",
+    "principal",
+    "reason",
+    "replaced_by",
+    "request",
+    "review",
+    "review_above",
+    "revoked_after",
+    "revoked_at",
+    "sequence",
+    "state",
+    "status",
+    "supersedes",
+    "verdict",
+    "verdict_token",
+    "webhook",
+];
+
+/// Of the claims of a verdict or of an event.
+const CLAIMS: [&str; 11] =
+    ["data", "exp", "iat", "iss", "jti", "mandate", "nonce", "policy_version", "request", "type", "verdict"];
+
 /// Of an export.
 pub(crate) const EXPORT: [&str; 8] =
     ["created_at", "expires_at", "export", "format", "incomplete_since", "rows", "sha256", "status"];
@@ -232,12 +282,11 @@ pub(crate) const USAGE: [&str; 7] =
 /// Of a webhook.
 pub(crate) const WEBHOOK: [&str; 5] = ["created_at", "events", "status", "url", "webhook"];
 
-/// The members of objects within others, by the names of these objects. The data of an event and the claims of a token are
-/// objects of any kind.
+/// The members of objects within others, by the names of these objects.
 const WITHIN: [(&str, &[&str]); 12] = [
     ("basis", &["recent_requests", "spent"]),
-    ("claims", &OF_SERVICE),
-    ("data", &OF_SERVICE),
+    ("claims", &CLAIMS),
+    ("data", &EVENT_DATA),
     ("error", &["check", "code", "exit_code", "message", "request_id"]),
     ("escrow", &["required_above"]),
     ("governing", &["count", "first", "new", "missing", "twice"]),
@@ -300,12 +349,15 @@ pub(crate) fn of_schema(name: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::fields;
 
     #[test]
     fn the_service_s_fields_are_those_of_its_reference() {
         let reference = REFERENCE;
-        let mut named = std::collections::BTreeSet::new();
+        let mut named = BTreeSet::new();
         let mut depth = None;
         for line in reference.lines() {
             let indent = line.chars().take_while(|c| *c == ' ').count();
@@ -354,6 +406,23 @@ mod tests {
         {
             assert_eq!(of_schema(schema), members, "{schema}");
         }
+    }
+
+    #[test]
+    fn the_data_of_events_and_the_claims_of_tokens_have_their_members() {
+        let about = ["Decision", "Mandate", "EscrowEntered", "Pinged"].into_iter().flat_map(of_schema);
+        assert_eq!(about.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), EVENT_DATA);
+        let vectors: serde_json::Value =
+            serde_json::from_str(include_str!("../../mandate-core/vectors/verdicts.json")).unwrap();
+        let token = mandate_core::jwt::Unverified::parse(vectors["vectors"][0]["token"].as_str().unwrap());
+        let verdict = fields::names(std::str::from_utf8(token.unwrap().unverified_claims()).unwrap());
+        let event = ["iss", "jti", "iat", "type", "data"].map(str::to_owned);
+        let claims: BTreeSet<String> = verdict.into_iter().chain(event).collect();
+        assert_eq!(claims.into_iter().collect::<Vec<_>>(), CLAIMS);
+        assert_eq!(
+            EVENT.iter().filter(|name| **name != "deliveries").copied().collect::<Vec<_>>(),
+            LISTED_EVENT
+        );
     }
 
     fn within_of(name: &str) -> &'static [&'static str] {

@@ -236,6 +236,12 @@ impl Output {
     pub(crate) fn prints(&mut self, printed: Printed) -> Result<(), Failure> {
         match &printed {
             Printed::Known(names) => fields::must_be_among(&self.fields, names)?,
+            Printed::Flat(names) => {
+                if let Some(path) = self.fields.iter().find(|path| path.contains('.')) {
+                    return Err(fields::no_field(path).note("fields", names.join(", ")));
+                }
+                fields::must_be_among(&self.fields, names)?;
+            }
             Printed::Own(names) => {
                 let first = |path: &String| path.split('.').next().unwrap_or_default().to_owned();
                 fields::must_be_among(&self.fields.iter().map(first).collect::<Vec<_>>(), names)?;

@@ -82,6 +82,8 @@ Exit codes:
 
 /// The members of what is shown of a key set.
 pub(super) const MEMBERS: [&str; 3] = ["issuer", "pinned_at", "keys"];
+/// Those of one that is not pinned.
+pub(super) const UNPINNED: [&str; 2] = ["issuer", "keys"];
 
 #[derive(Serialize)]
 struct Shown<'a> {

@@ -131,6 +131,9 @@ struct Identity {
 pub(super) const MEMBERS: [&str; 8] =
     ["name", "current", "base_url", "issuer", "environment", "class", "agent", "mode"];
 
+/// Those that a profile has.
+pub(super) const LISTED: [&str; 6] = ["name", "current", "base_url", "issuer", "environment", "class"];
+
 const IDENTITY: Resource = Resource {
     path: "",
     class: None,

@@ -148,6 +148,13 @@ fn a_misspelt_field_is_refused_before_anything_is_done() {
         (&["escrow", "list"], "revoked_at"),
         (&["event", "show", "evt_00000000000000000000000001"], "sha256"),
         (&["webhook", "list"], "type"),
+        // Nor what only another form of the command has.
+        (&["event", "list"], "deliveries"),
+        (&["event", "tail"], "data.per_month"),
+        (&["verify", "e30.e30.AA", "--signature-only"], "claims.webhook"),
+        (&["trigger", "ping"], "review.id"),
+        (&["jwks", "show", crate::issuer::ISSUER], "pinned_at"),
+        (&["profile", "list"], "mode"),
         (&["usage"], "settlement"),
         (&["enforcement", "get"], "month"),
         (&["whoami"], "id"),
