@@ -55,9 +55,9 @@ impl KeyCache {
             .store
             .read(move |tx| Ok::<_, Fault>((keys::revision(tx)?, keys::find(tx, &hash, now)?)))
             .await??;
-        let Some(caller) = caller.map(Arc::new) else { return Ok(None) };
-        self.known().remember(hash, &caller, revision);
-        Ok(Some(caller))
+        let caller = caller.map(Arc::new);
+        self.known().remember(hash, caller.as_ref(), revision);
+        Ok(caller)
     }
 
     /// Follows the revision until `stop` changes.
@@ -114,10 +114,11 @@ impl Known {
         }
     }
 
-    /// Keeps `caller`, as the store had it at `revision`.
-    fn remember(&mut self, hash: KeyHash, caller: &Arc<Caller>, revision: i64) {
+    /// Keeps the caller, as the store had it at `revision`. Where it had none, nothing older is used any more: what was refused
+    /// once is not accepted again.
+    fn remember(&mut self, hash: KeyHash, caller: Option<&Arc<Caller>>, revision: i64) {
         self.move_to(revision);
-        if revision == self.revision {
+        if let Some(caller) = caller.filter(|_| revision == self.revision) {
             self.callers.put(hash, Arc::clone(caller));
         }
     }
@@ -148,7 +149,7 @@ mod tests {
     fn nothing_is_trusted_before_the_first_confirmation_or_long_after_the_last() {
         let (mut known, start) = (Known::new(), Instant::now());
         let after = |millis| start + Duration::from_millis(millis);
-        known.remember(HASH, &caller(), 4);
+        known.remember(HASH, Some(&caller()), 4);
         assert!(known.get(&HASH, start).is_none());
         known.confirm(4, start);
         assert!(known.get(&HASH, after(TRUST_MILLIS)).is_some());
@@ -161,7 +162,7 @@ mod tests {
     fn a_change_of_any_key_forgets_everything() {
         let (mut known, start) = (Known::new(), Instant::now());
         known.confirm(4, start);
-        known.remember(HASH, &caller(), 4);
+        known.remember(HASH, Some(&caller()), 4);
         known.confirm(5, start);
         assert!(known.get(&HASH, start).is_none());
     }
@@ -170,14 +171,25 @@ mod tests {
     fn what_was_looked_up_before_the_change_is_not_remembered_after_it() {
         let (mut known, start) = (Known::new(), Instant::now());
         known.confirm(5, start);
-        known.remember(HASH, &caller(), 4);
+        known.remember(HASH, Some(&caller()), 4);
         assert!(known.get(&HASH, start).is_none());
     }
 
     #[test]
     fn a_late_confirmation_of_an_old_revision_confirms_nothing() {
         let (mut known, start) = (Known::new(), Instant::now());
-        known.remember(HASH, &caller(), 5);
+        known.remember(HASH, Some(&caller()), 5);
+        known.confirm(4, start);
+        assert!(known.get(&HASH, start).is_none());
+    }
+
+    #[test]
+    fn a_key_that_was_not_found_is_not_taken_from_an_older_revision() {
+        let (mut known, start) = (Known::new(), Instant::now());
+        known.remember(HASH, Some(&caller()), 4);
+        known.confirm(4, start);
+        known.remember(HASH, None, 5);
+        // Read before the key was revoked, and heard of later.
         known.confirm(4, start);
         assert!(known.get(&HASH, start).is_none());
     }
@@ -189,7 +201,7 @@ mod tests {
         for number in 0..=MAX_CALLERS.get() {
             let mut hash = HASH;
             hash[..8].copy_from_slice(&number.to_be_bytes());
-            known.remember(hash, &caller, 1);
+            known.remember(hash, Some(&caller), 1);
         }
         assert_eq!(known.callers.len(), MAX_CALLERS.get());
     }
