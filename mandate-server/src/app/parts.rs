@@ -83,7 +83,7 @@ impl Parts {
         metrics: Metrics,
     ) -> Result<Self, Fault> {
         let Config { settings, master_key } = config;
-        let (cursor_key, challenge_key) = (Arc::new(master_key.cursor_key()?), master_key.challenge_key()?);
+        let (cursor_key, challenge_key) = (Arc::new(master_key.cursor_key()), master_key.challenge_key());
         let (owned, keyring) = {
             let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));

@@ -4,13 +4,13 @@ use std::fmt;
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
-use hmac::{Hmac, Mac};
+use hmac::Mac as _;
 use mandate_core::cursor::CursorKey;
 use mandate_core::es256::SecretKey;
 use mandate_core::jwks::Kid;
-use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use super::mac;
 use crate::error::Fault;
 
 /// Bytes of the nonce before a sealed key.
@@ -60,25 +60,19 @@ impl MasterKey {
     }
 
     /// The key that list cursors are signed under: the same for every server with this master key.
-    ///
-    /// # Errors
-    /// Never, with a key of 32 bytes.
-    pub fn cursor_key(&self) -> Result<CursorKey, Fault> {
-        Ok(CursorKey::new(self.derive(b"mandate cursor key 1")?))
+    #[must_use]
+    pub fn cursor_key(&self) -> CursorKey {
+        CursorKey::new(self.derive(b"mandate cursor key 1"))
     }
 
     /// The key that the console's challenges are made with: the same for every server with this master key.
-    ///
-    /// # Errors
-    /// Never, with a key of 32 bytes.
-    pub fn challenge_key(&self) -> Result<Zeroizing<[u8; 32]>, Fault> {
-        self.derive(b"mandate console challenges 1").map(Zeroizing::new)
+    #[must_use]
+    pub fn challenge_key(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.derive(b"mandate console challenges 1"))
     }
 
-    fn derive(&self, purpose: &[u8]) -> Result<[u8; 32], Fault> {
-        let mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(self.0.as_slice())
-            .map_err(|_| Fault::new("the master key is not of 32 bytes"))?;
-        Ok(mac.chain_update(purpose).finalize().into_bytes().into())
+    fn derive(&self, purpose: &[u8]) -> [u8; 32] {
+        mac::under(&self.0).chain_update(purpose).finalize().into_bytes().into()
     }
 
     fn cipher(&self) -> Result<Aes256Gcm, Fault> {

@@ -6,6 +6,7 @@ pub mod call;
 pub mod database;
 pub mod gauges;
 pub mod idempotency;
+pub mod mac;
 pub mod master_key;
 pub mod people;
 pub mod records;

@@ -3,10 +3,12 @@
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use sha2::Sha256;
 use zeroize::Zeroizing;
+
+use crate::model::mac;
 
 /// How long a challenge is good, in seconds: five minutes.
 pub const CHALLENGE_SECONDS: i64 = 5 * 60;
@@ -84,12 +86,11 @@ impl Challenges {
         purpose: Purpose,
         head: &[u8; HEAD_BYTES],
     ) -> Hmac<Sha256> {
-        // HMAC pads a key that is shorter than a block with zeros (RFC 2104, section 2).
-        let mut block = Zeroizing::new([0; 64]);
-        block.iter_mut().zip(self.0.iter()).for_each(|(to, from)| *to = *from);
-        let mac = <Hmac<Sha256> as KeyInit>::new((&*block).into());
         // Neither the kind nor the name has a zero in it.
-        let mac = mac.chain_update(kind.as_str()).chain_update([0]).chain_update(organization.as_str());
+        let mac = mac::under(&self.0)
+            .chain_update(kind.as_str())
+            .chain_update([0])
+            .chain_update(organization.as_str());
         let mac = mac.chain_update([0]).chain_update(head);
         match purpose {
             Purpose::SignIn => mac,

@@ -21,7 +21,7 @@ const STRANGER: &str = "no session";
 /// What is concerned, where that is no person.
 const CONSOLE: &str = "console";
 
-/// Refuses what was tried in the name of a person, or of nobody known, and records it within the bound. Both are committed.
+/// Refuses what was tried in the name of a person, or by an unknown caller, and records it within the bound. Both are committed.
 ///
 /// # Errors
 /// Always: the refusal, or the database fails.

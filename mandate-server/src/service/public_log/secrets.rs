@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::Mac;
 use mandate_core::log::{BlindSecret, Hash, WatchKey};
-use sha2::Sha256;
 use zeroize::Zeroizing;
+
+use crate::model::mac;
 
 /// The secrets of all environments. They come from one secret, so that a new environment needs nothing.
 pub struct LogSecrets {
@@ -67,11 +68,7 @@ impl LogSecrets {
 
 /// HMAC-SHA-256 of these parts.
 fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    // HMAC pads a key that is shorter than a block with zeros (RFC 2104, section 2).
-    let mut block = Zeroizing::new([0; 64]);
-    block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-    let mac = <Hmac<Sha256> as KeyInit>::new((&*block).into());
-    parts.iter().fold(mac, Mac::chain_update).finalize().into_bytes().into()
+    parts.iter().fold(mac::under(key), Mac::chain_update).finalize().into_bytes().into()
 }
 
 impl fmt::Debug for LogSecrets {
