@@ -209,7 +209,7 @@ async fn what_is_of_another_tenant_is_refused_and_recorded() {
     assert_eq!(audited(&world).len(), before, "no session, as without one");
 }
 
-/// Without a passkey as many as anyone likes: they write nothing but so many audit records an hour, and keep nobody out. With
+/// Without a passkey as many as anyone likes: they write nothing but so many audit records an hour, and keep no person out. With
 /// one, a person has so many sessions at a time.
 #[tokio::test]
 async fn ten_thousand_sign_ins_fill_nothing_and_keep_nobody_out() {

@@ -136,7 +136,7 @@ async fn a_forged_origin_is_refused_on_every_path_that_changes_something_and_rec
     let records = forged(&world);
     assert_eq!(records.len(), most);
     assert_eq!(records[most - 1]["origin"].as_str().unwrap().chars().count(), 201);
-    assert_eq!(person.page(&world, "").await.status, 200, "nobody has signed out");
+    assert_eq!(person.page(&world, "").await.status, 200, "the session goes on");
 }
 
 /// So many records of a subject, of which the last one alone says that no further one is written for an hour.
@@ -206,7 +206,7 @@ async fn begin(world: &World, from: &str, organization: &str) -> Reply {
     over(connected(from, at).await, "POST", &path, &headers, b"{}").await
 }
 
-/// A client that fills its rate keeps nobody else out, neither of that environment nor of another.
+/// A client that fills its rate keeps no other client out, neither of that environment nor of another.
 #[tokio::test]
 async fn a_client_begins_so_many_sign_ins_in_a_minute_and_keeps_no_other_out() {
     let anywhere = "0.0.0.0:0".parse().unwrap();
