@@ -18,7 +18,7 @@ use crate::world::World;
 
 /// Begins another log in place of the newest. Gives both.
 pub(crate) fn new_origin(world: &World, directory: Option<&Path>) -> (PublicLog, PublicLog) {
-    let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+    let by = operator(world);
     let remembered = Remembered::new(directory.map(Path::to_owned));
     let maker = Maker { master: world.keyring.master(), entropy: &SystemEntropy };
     let begin = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, Sandbox, &remembered, &by);
@@ -221,25 +221,98 @@ async fn a_row_that_is_in_no_log_is_named_by_check() {
     assert_eq!(check::findings(&world.database), []);
     let lost = world.ask(&agent, "1").await;
     world.agent("lost").await;
-    let (master, now) = (world.keyring.master(), world.clock.now());
-    let by = Operator { name: "op".to_owned(), at: now };
+    let (master, by) = (world.keyring.master(), operator(&world));
     let rotated = apart::run_once(&world.database, |tx| {
         rotation::rotate(tx, Maker { master, entropy: &SystemEntropy }, &[Sandbox], &by)
     });
     let kid = rotated.unwrap().unwrap().remove(0).kid;
     assert!(world.change("DELETE FROM log_pending") > 0);
     assert_eq!(world.change("UPDATE log_records SET logged = 1 WHERE logged = 0"), 1);
-    let found: Vec<_> = check::findings(&world.database)
-        .into_iter()
-        .map(|finding| {
-            assert_eq!(finding.found, "no entry in the public log");
-            (finding.table, finding.id.unwrap())
-        })
-        .collect();
+    let found = check::findings(&world.database).into_iter();
+    let (lacking, retired): (Vec<_>, Vec<_>) =
+        found.partition(|finding| finding.found == "no entry in the public log");
+    // The entry that says until when the key before it signs was lost, too.
+    let not_retired = "not retired at any instant, not published until any instant";
+    let expected: Vec<_> = retired.into_iter().map(|finding| finding.expected).collect();
+    assert_eq!(expected.join(", "), not_retired);
+    let found: Vec<_> = lacking.into_iter().map(|finding| (finding.table, finding.id.unwrap())).collect();
     let record = world.number("SELECT MAX(number) FROM log_records").to_string();
     let decision = lost["decision"].as_str().unwrap().to_owned();
     let wanted = [("signing_keys", kid), ("decisions", decision), ("log_records", record)];
     assert_eq!(found, wanted.map(|(table, id)| (table.to_owned(), id)));
+}
+
+/// Whatever becomes of signing keys, and in how many logs.
+#[tokio::test]
+async fn a_signing_key_that_is_not_what_its_entries_say_is_named_by_check() {
+    let world = World::new().await;
+    let keeper = keeper(&world, None);
+    let master = world.keyring.master();
+    let rotate = || {
+        let (maker, by) = (Maker { master, entropy: &SystemEntropy }, operator(&world));
+        let rotated = apart::run_once(&world.database, |tx| rotation::rotate(tx, maker, &[Sandbox], &by));
+        rotated.unwrap().unwrap().remove(0).kid
+    };
+    let revoke = |kid: &str| {
+        let (maker, by) = (Maker { master, entropy: &SystemEntropy }, operator(&world));
+        apart::run_once(&world.database, |tx| rotation::revoke(tx, maker, kid, &by)).unwrap().unwrap();
+    };
+    // The first one's end is taken back, and comes later; then another log repeats what it has been.
+    let incoming = rotate();
+    world.clock.advance(60);
+    revoke(&incoming);
+    keeper.look().await;
+    new_origin(&world, None);
+    world.clock.advance(60);
+    let second = rotate();
+    keeper.look().await;
+    new_origin(&world, None);
+    world.clock.advance(30 * 86_400);
+    revoke(&second);
+    assert_eq!(check::findings(&world.database), [], "some entries wait");
+    keeper.look().await;
+    assert_eq!(check::findings(&world.database), []);
+    for (change, back) in [
+        (
+            "UPDATE signing_keys SET created_at = created_at + 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+            "UPDATE signing_keys SET created_at = created_at - 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+        ),
+        (
+            "UPDATE signing_keys SET sign_until = sign_until + 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+            "UPDATE signing_keys SET sign_until = sign_until - 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+        ),
+        (
+            "UPDATE signing_keys SET publish_until = publish_until + 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+            "UPDATE signing_keys SET publish_until = publish_until - 1
+             WHERE signing_key = (SELECT MIN(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+        ),
+        (
+            "UPDATE signing_keys SET created_at = created_at + 1
+             WHERE signing_key = (SELECT MAX(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+            "UPDATE signing_keys SET created_at = created_at - 1
+             WHERE signing_key = (SELECT MAX(signing_key) FROM signing_keys WHERE kind = 'sandbox')",
+        ),
+    ] {
+        assert_eq!(world.change(change), 1);
+        let found = check::found(&world.database);
+        assert!(found.len() == 1 && found[0].starts_with("signing_keys: "), "{change}: {found:?}");
+        assert_eq!(world.change(back), 1);
+    }
+    assert_eq!(check::findings(&world.database), []);
+    assert_eq!(world.change("UPDATE signing_keys SET revoked_at = revoked_at + 1 WHERE revoked_at > 0"), 2);
+    assert_eq!(check::findings(&world.database).len(), 2);
+    assert_eq!(world.change("UPDATE signing_keys SET revoked_at = NULL WHERE revoked_at > 0"), 2);
+    let found = check::found(&world.database);
+    assert!(found.len() == 2 && found[1].contains("not revoked at any instant"), "{found:?}");
+}
+
+fn operator(world: &World) -> Operator {
+    Operator { name: "op".to_owned(), at: world.clock.now() }
 }
 
 /// No clock says what is new to the log.

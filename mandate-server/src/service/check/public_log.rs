@@ -12,7 +12,7 @@ use mandate_core::log::{
 };
 use mandate_core::{EnvironmentKind, Timestamp};
 
-use self::signing_keys::PublishedKeys;
+use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS};
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
@@ -50,21 +50,22 @@ pub(super) fn walk(
     let environments = sql::environments::all(tx)?;
     for kind in EnvironmentKind::ALL {
         let mut decided = Vec::new();
-        let (mut governed, mut published) = (Vec::new(), PublishedKeys::default());
-        for log in rows::of_kind(tx, kind)? {
+        let (mut governed, mut logged_keys) = (Vec::new(), LoggedKeys::default());
+        // The oldest first, so that what happened to a key comes in its order.
+        for log in rows::of_kind(tx, kind)?.into_iter().rev() {
             tree(tx, &log, listener, &mut |entry| match entry {
                 Entry::Decision { token, record, .. } => decided.push((part(token), part(record))),
                 Entry::Governing { random, record, .. } => governed.push((part(random), part(record))),
-                Entry::Key(event) => published.take(event),
+                Entry::Key(event) => logged_keys.take(event),
                 Entry::OlderLog(_) => {}
             })?;
         }
         waiting(tx, kind, &mut |entry| match entry {
             Entry::Decision { token, record, .. } => decided.push((part(&token), part(&record))),
-            Entry::Key(event) => published.take(&event),
+            Entry::Key(event) => logged_keys.take(&event),
             Entry::Governing { .. } | Entry::OlderLog(_) => {}
         })?;
-        published.compare(tx, kind, listener)?;
+        logged_keys.compare(tx, kind, listener)?;
         let (mut decided, mut governed) = (Logged::new(decided), Logged::new(governed));
         for environment in environments.iter().filter(|environment| environment.kind == kind) {
             compare_decisions(tx, environment, secrets, &mut decided, listener)?;

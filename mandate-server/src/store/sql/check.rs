@@ -80,7 +80,8 @@ const COUNTED_LOG_BEFORE: &str = "/* check.counted_log_before */
     WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3) AND o.decision < $4
     ORDER BY o.environment, o.agent, o.decision LIMIT $5";
 const KEYS: &str = "/* check.keys */
-    SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
+    SELECT signing_key, kind, kid, public_key, sealed, created_at, sign_until, publish_until, revoked_at
+    FROM signing_keys ORDER BY signing_key";
 const GOVERNED_FROM: &str = "/* check.governed_from */
     SELECT MIN(governs_from) FROM mandates WHERE environment = $1 AND agent = $2";
 const BEYOND: &str = "/* check.beyond */
@@ -232,6 +233,14 @@ pub struct SigningKeyRow {
     pub public_key: Vec<u8>,
     /// The private part, encrypted.
     pub sealed: Vec<u8>,
+    /// When it was made, in milliseconds since 1970, as are the next three.
+    pub created_at: i64,
+    /// Until when it signs.
+    pub sign_until: Option<i64>,
+    /// Until when it is published.
+    pub publish_until: Option<i64>,
+    /// When it was revoked.
+    pub revoked_at: Option<i64>,
 }
 
 /// All signing keys, retired ones too.
@@ -244,6 +253,10 @@ pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRow>, Fault> {
             kid: row.text()?,
             public_key: row.blob()?,
             sealed: row.blob()?,
+            created_at: row.integer()?,
+            sign_until: row.maybe_integer()?,
+            publish_until: row.maybe_integer()?,
+            revoked_at: row.maybe_integer()?,
         })
     })
     .collect()
