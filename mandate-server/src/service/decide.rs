@@ -12,8 +12,8 @@ use std::sync::Arc;
 use mandate_core::json::one_line;
 use mandate_core::log::{Entry, record_hash, token_hash};
 use mandate_core::{
-    DecisionId, Evaluation, EventId, EventKind, Nonce, Request, ReviewId, ReviewStatus, Timestamp, Verdict,
-    evaluate, jwt,
+    DecisionId, EnvironmentKind, Evaluation, EventId, EventKind, Nonce, Request, ReviewId, ReviewStatus,
+    Timestamp, Verdict, evaluate, jwt,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -83,6 +83,14 @@ impl Decider for Engine {
 
     fn now(&self) -> Timestamp {
         self.moments.clock().now()
+    }
+
+    /// The first signature of a thread takes some 25 ms: aws-lc-rs gathers randomness for each thread.
+    fn warm_up(&self) {
+        // Where no key can sign, the decisions say so.
+        if let Ok(key) = self.keyring.signing(EnvironmentKind::Sandbox, self.now()) {
+            let _ = key.signer.sign(b"");
+        }
     }
 
     fn database(&self, shown: Timestamp) -> Timestamp {

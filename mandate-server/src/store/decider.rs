@@ -159,6 +159,10 @@ pub trait Decider: Send + Sync + 'static {
         shown
     }
 
+    /// Does what a thread does once before it can sign, so that no decision waits for it. Called on each thread that signs, as it
+    /// starts.
+    fn warm_up(&self) {}
+
     /// From now on gives each decision an id greater than `newest` and all others, and everything else one greater than
     /// `others`. Called where one server owns the database.
     fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {

@@ -66,6 +66,7 @@ impl BatchWorker {
 
     /// Decides on requests until their channel is closed and none is set aside.
     pub(super) fn serve(mut self, mut worker: ConnectionWorker, mut waiting: mpsc::Receiver<Work>) {
+        self.decider.warm_up();
         let mut came = Vec::with_capacity(MAX_BATCH);
         loop {
             if self.aside.count() == 0 {

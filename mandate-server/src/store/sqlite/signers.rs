@@ -108,6 +108,7 @@ impl Helper {
         let (shares, given) = channel::<Vec<Unsigned>>();
         let (done, signed_here) = channel();
         let serve = move || {
+            decider.warm_up();
             for share in given {
                 let share = share.into_iter().map(|one| sign(&*decider, one)).collect();
                 if done.send(share).is_err() {

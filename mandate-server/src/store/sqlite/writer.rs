@@ -216,6 +216,7 @@ pub(super) struct Thread {
 
 impl Thread {
     fn serve(mut self, mut work: mpsc::Receiver<Job>, checkpointer: Checkpointer) {
+        self.deciding.decider.warm_up();
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         while work.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
             if self.committer.has_stopped() {
