@@ -86,6 +86,7 @@ The database is mandate-dev.db; its keys are in mandate-dev.json beside it.";
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    take_small_pages();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) if e.use_stderr() => return refused(&e),
@@ -108,6 +109,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Has Linux give memory in pages of 4 KiB. The allocator asks for pages of 2 MiB: 25 MiB more of an idle server, and requests
+/// wait while they are cleared.
+fn take_small_pages() {
+    // Where that is refused, it takes more memory.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Says what is wrong with the command line, which may hold an API key.
