@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mandate_core::api_key::ApiKey;
 use mandate_server::clock::{Clock as _, SystemClock};
@@ -28,6 +28,8 @@ const FETCHES: usize = 50;
 const LISTS: [&str; 4] = ["decisions", "decisions?verdict=allow", "decisions?verdict=review", "events"];
 /// The list of one agent's decisions: two pages, spread over the log.
 const LISTS_OF_AGENT: [&str; 1] = ["decisions?agent=agt_bench-00000"];
+/// How often it is looked whether the public log has all.
+const LOOK: Duration = Duration::from_millis(200);
 /// The longest page.
 const LIMIT: usize = 100;
 
@@ -98,6 +100,7 @@ pub(crate) fn measure(
         std::fs::copy(template.keys(set), short.keys(set))?;
     }
     fill(&short, SystemClock.now(), 0..SHORT, SHORT)?;
+    append(&short)?;
     let mut short_pages = pages(&short, &LISTS)?;
     short_pages.extend(pages(&short, &LISTS_OF_AGENT)?);
     let (long, long_pages) = long(&target.join(format!("bench-log-{}", args.log())), args.log())?;
@@ -173,6 +176,7 @@ fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>)
     fill(&template, begin, 0..SHORT, decisions)?;
     let mut all = pages(&template, &LISTS)?;
     fill(&template, begin, SHORT..decisions, decisions)?;
+    append(&template)?;
     all.extend(pages(&template, &LISTS_OF_AGENT)?);
     let kept = Kept {
         organization_key: template.organization_key.expose().to_owned(),
@@ -205,6 +209,21 @@ fn held(template: &Template) -> Result<usize, Failure> {
     let connection = rusqlite::Connection::open(database(template.directory()))?;
     let count: i64 = connection.query_row("SELECT count(*) FROM decisions", [], |row| row.get(0))?;
     Ok(usize::try_from(count)?)
+}
+
+/// Lets a server append to the public log what was filled in, and says how long that took.
+fn append(template: &Template) -> Result<(), Failure> {
+    let start = Instant::now();
+    let server = Running::mandate(template.directory(), &[])?;
+    let database = rusqlite::Connection::open(database(template.directory()))?;
+    let waits = || database.query_row("SELECT EXISTS (SELECT 1 FROM log_pending)", [], |row| row.get(0));
+    while waits()? {
+        thread::sleep(LOOK);
+    }
+    drop(server);
+    let count = held(template)?;
+    eprintln!("{count} decisions are in the public log {:.1} s later", start.elapsed().as_secs_f64());
+    Ok(())
 }
 
 fn run(args: &Args, template: &Template, keys: &Path, length: &mut Length) -> Result<Report, Failure> {
