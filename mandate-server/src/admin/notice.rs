@@ -42,7 +42,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         url_file: PathBuf,
 
-        /// Name agent, amount, recipient and category in each message
+        /// Name role, organization, agent, amount, recipient and category in each message
         #[arg(long)]
         details: bool,
 

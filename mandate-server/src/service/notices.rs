@@ -214,7 +214,7 @@ struct WaitingReview {
 }
 
 /// The body of a message: that a review waits, its id, the time left at `now`, and a link into the console, if there is one.
-/// Agent, amount and recipient only where the operator has turned them on. Nothing in it answers a review.
+/// Names, amount and category only where the operator has turned them on. Nothing in it answers a review.
 ///
 /// # Errors
 /// The event is not that of a decision that waits.
@@ -247,15 +247,10 @@ fn text(notice: &NoticeRecord, waiting: &Waiting, now: Timestamp) -> String {
     let left = left.map(|left| format!(" {left}")).unwrap_or_default();
     let details = notice.has_details.then(|| {
         let Asked { agent, amount, currency, recipient, category } = request;
-        format!(" {amount} {currency} from {agent} to {recipient}, {category}.")
+        let (who, of) = (&review.waits_for, &notice.organization);
+        format!(" For {who} of {of}: {amount} {currency} from {agent} to {recipient}, {category}.")
     });
-    format!(
-        "A review waits for {}: {} ({live}, {}).{left}{}",
-        review.waits_for,
-        review.id,
-        notice.organization,
-        details.unwrap_or_default()
-    )
+    format!("A review waits: {} ({live}).{left}{}", review.id, details.unwrap_or_default())
 }
 
 /// How long a review still waits.

@@ -78,7 +78,7 @@ async fn each_review_that_waits_is_one_message_and_nothing_else_is() {
     world.clock.advance(60 * 60);
     assert_eq!(deliverer.deliver_due().await.unwrap(), 1);
     let review = asked["review"]["id"].as_str().unwrap();
-    let wanted = format!("A review waits for role:cfo: {review} (sandbox, acme). 23 h left.");
+    let wanted = format!("A review waits: {review} (sandbox). 23 h left.");
     assert_eq!(text(&receiver.next().await), wanted);
 
     world.approve(&asked["review"]["id"]).await;

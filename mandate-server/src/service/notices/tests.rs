@@ -43,9 +43,9 @@ fn told(format: NoticeFormat, has_details: bool, console: Option<&str>, now: &st
 #[test]
 fn a_message_names_no_amount_unless_it_is_wanted() {
     let plain = told(NoticeFormat::Slack, false, None, "2026-01-01T12:00:00.000Z");
-    assert_eq!(plain, json!({"text": "A review waits for user:cfo: rev_1 (LIVE, acme). 12 h left."}));
+    assert_eq!(plain, json!({"text": "A review waits: rev_1 (LIVE). 12 h left."}));
     let whole = told(NoticeFormat::Slack, true, None, "2026-01-01T23:59:59.000Z");
-    let text = "A review waits for user:cfo: rev_1 (LIVE, acme). Less than a minute is left. 40.25 USD from agt_a to \
+    let text = "A review waits: rev_1 (LIVE). Less than a minute is left. For user:cfo of acme: 40.25 USD from agt_a to \
                 vendor:x&lt;y&gt;&amp;z, c.";
     assert_eq!(whole, json!({ "text": text }));
 }
@@ -54,12 +54,12 @@ fn a_message_names_no_amount_unless_it_is_wanted() {
 fn a_message_links_to_the_console_and_answers_nothing() {
     let console = Some("https://console.example");
     let slack = told(NoticeFormat::Slack, false, console, "2026-01-01T23:00:00.000Z");
-    let text = "A review waits for user:cfo: rev_1 (LIVE, acme). 60 min left.\n\
+    let text = "A review waits: rev_1 (LIVE). 60 min left.\n\
                 <https://console.example/production/acme/reviews/rev_1|Open the review>";
     assert_eq!(slack, json!({ "text": text }));
     let teams = told(NoticeFormat::Teams, true, console, "2026-01-03T00:00:00.000Z");
     let card = &teams["attachments"][0]["content"];
-    let run = "A review waits for user:cfo: rev_1 (LIVE, acme). Its time is over. 40.25 USD from agt_a to vendor:x<y>&z, c.";
+    let run = "A review waits: rev_1 (LIVE). Its time is over. For user:cfo of acme: 40.25 USD from agt_a to vendor:x<y>&z, c.";
     assert_eq!(card["body"][0]["inlines"][0], json!({"type": "TextRun", "text": run}));
     let open = json!({"type": "Action.OpenUrl", "title": "Open the review", "url": "https://console.example/production/acme/reviews/rev_1"});
     assert_eq!(card["actions"], json!([open]));
