@@ -232,10 +232,33 @@ function update({ waiting, has_more: hasMore }) {
   tick();
 }
 
+// --- News ---
+
 const watched = byId('state')?.dataset.review;
-if (queue !== null || watched !== undefined) {
-  const events = new EventSource(`${base}/events`);
-  events.addEventListener('queue', ({ data }) => {
+/** How long to wait before a stream that has ended is opened again: twice as long each time, up to the last. */
+const [FIRST_MILLIS, LAST_MILLIS] = [2_000, 60_000];
+let events;
+let again;
+let wait = FIRST_MILLIS;
+
+function stale() {
+  if (queue !== null) byId('stale').hidden = false;
+}
+
+/** Ends the stream. */
+function leave() {
+  clearTimeout(again);
+  events?.close();
+  events = undefined;
+}
+
+/** Opens the stream: its first news is the queue as it is. */
+function listen() {
+  leave();
+  const stream = new EventSource(`${base}/events`);
+  events = stream;
+  stream.addEventListener('queue', ({ data }) => {
+    wait = FIRST_MILLIS;
     const news = JSON.parse(data);
     if (queue !== null) {
       byId('stale').hidden = true;
@@ -244,13 +267,28 @@ if (queue !== null || watched !== undefined) {
       byId('gone').hidden = news.waiting.some(({ review }) => review === watched);
     }
   });
-  events.addEventListener('ended', () => {
-    events.close();
-    if (queue !== null) byId('stale').hidden = false;
+  stream.addEventListener('ended', () => {
+    leave();
+    stale();
   });
-  events.addEventListener('error', () => {
-    if (queue !== null) byId('stale').hidden = false;
+  stream.addEventListener('error', () => {
+    stale();
+    // A lost connection is opened again by the browser. An answer that is no stream, as a proxy's 502, ends it for good.
+    if (stream.readyState !== EventSource.CLOSED || events !== stream) return;
+    again = setTimeout(listen, wait);
+    wait = Math.min(wait * 2, LAST_MILLIS);
   });
+}
+
+/** A browser has six connections to an origin. A page that nobody sees holds none of them. */
+function attend() {
+  if (document.visibilityState === 'hidden') leave();
+  else listen();
+}
+
+if (queue !== null || watched !== undefined) {
+  document.addEventListener('visibilitychange', attend);
+  attend();
   if (queue !== null) mark();
 }
 

@@ -42,6 +42,23 @@ fn people_answer_in_the_console_with_their_own_passkeys() {
     documented(&pictures.join("review.png"), "docs/images/review.png");
 }
 
+/// More tabs than a browser has connections; a proxy that answers for a server that is away.
+#[test]
+fn pages_hear_the_news_in_seven_tabs_and_after_a_proxys_error() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.agent("buyer");
+    organization.mandate(&terms(&agent.id));
+    let mut command = script("news.mjs");
+    command.arg(format!("{}/sandbox/demo", server.ready("console_url"))).arg(screenshots("news"));
+    let given = json!({
+        "link": server.ready("console_link"),
+        "api": server.ready("base_url"),
+        "agent": agent.client.key(),
+    });
+    run_with(&mut command, &given.to_string()).code(0);
+}
+
 /// Passes each connection on to the first server that takes it.
 fn balance(listener: TcpListener, servers: Vec<String>) {
     thread::spawn(move || {

@@ -1,0 +1,87 @@
+// How the console's pages hear the news, in a real browser: node news.mjs PLAYWRIGHT AXE CONSOLE SCREENSHOTS < scene
+//
+// CONSOLE is the address of an environment's console. Standard input is JSON: `link` registers a passkey; `api` and `agent` are
+// the API's address and an agent's key. Throws where a page is wrong.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { passkey, review, start } from './browser.mjs';
+
+const [playwright, axe, place, screenshots] = process.argv.slice(2);
+const { link, api, agent } = JSON.parse(readFileSync(0, 'utf8'));
+const allowed = [`${new URL(place).origin}/`, 'about:blank'];
+const browser = await start({ playwright, axe, screenshots, allowed, secret: link.split('#')[1] });
+const waiting = (amount) => review(api, agent, amount);
+
+async function enrolled() {
+  const { tab, close } = await browser.open('about:blank', { expected: /pubKeyCredParams/ });
+  const key = await passkey(tab);
+  await tab.goto(link);
+  await tab.fill('#label', 'Laptop');
+  await tab.click('#enrol button');
+  await tab.waitForURL(`${place}/`);
+  const person = { credentials: await key.credentials(), state: await tab.context().storageState() };
+  await close();
+  return person;
+}
+
+/** Shows or hides a page, as a browser does with its tabs: under automation each of them counts as seen. */
+async function seen(tab, state) {
+  await tab.evaluate((now) => {
+    Object.defineProperty(document, 'visibilityState', { configurable: true, get: () => now });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, state);
+}
+
+/** A browser has six connections to an origin: with more tabs than that a page loads, and is answered. */
+async function tabs() {
+  const id = await waiting(311);
+  const row = `[data-review="${id}"]`;
+  const { tab, close } = await browser.open('about:blank', { storageState: person.state });
+  await passkey(tab, person.credentials);
+  await tab.goto(`${place}/reviews/${id}`);
+  let last = tab;
+  for (let count = 2; count <= 7; count++) {
+    await seen(last, 'hidden');
+    last = await tab.context().newPage();
+    await last.goto(count === 7 ? `${place}/` : `${place}/reviews/${id}`);
+  }
+  await last.locator(row).waitFor();
+  await seen(last, 'hidden');
+  await seen(tab, 'visible');
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.click('#confirm');
+  await tab.locator('#fresh').waitFor();
+  // A hidden page hears nothing. What it has missed, it shows when it is seen.
+  await tab.waitForTimeout(2_000);
+  assert.equal(await last.locator(row).count(), 1);
+  await seen(last, 'visible');
+  await last.locator(row).waitFor({ state: 'detached' });
+  await close();
+}
+
+/** A proxy has no server for a moment: the queue says that it is not up to date, and goes on by itself. */
+async function unavailable() {
+  const { tab, close } = await browser.open('about:blank', { expected: /status of 502/, storageState: person.state });
+  let asked = 0;
+  await tab.context().route('**/events', (route) => {
+    asked += 1;
+    return asked === 1 ? route.fulfill({ status: 502, body: 'Bad Gateway' }) : route.continue();
+  });
+  await tab.goto(`${place}/`);
+  await tab.locator('#stale:not([hidden])').waitFor();
+  const id = await waiting(312);
+  await tab.locator(`[data-review="${id}"]`).waitFor();
+  assert.equal(asked, 2);
+  assert.equal(await tab.locator('#stale').isVisible(), false);
+  await close();
+}
+
+let person;
+try {
+  person = await enrolled();
+  await browser.run([tabs, unavailable]);
+} finally {
+  await browser.close();
+}
