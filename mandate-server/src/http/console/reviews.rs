@@ -60,9 +60,10 @@ struct ReviewPage<'a> {
     month: Option<Month>,
     spent: String,
     decisions: usize,
+    later: usize,
     vendors: Vec<Known>,
-    is_new_vendor: bool,
-    same: Vec<Row>,
+    is_unpaid: bool,
+    same: Vec<Other>,
     denied: Vec<Denied>,
 }
 
@@ -103,10 +104,18 @@ struct Known {
     denied: usize,
 }
 
-/// A denial before, and why.
+/// Another decision of the agent.
+#[derive(Debug)]
+struct Other {
+    row: Row,
+    /// It followed the request.
+    is_later: bool,
+}
+
+/// A denial by a person, and why.
 #[derive(Debug)]
 struct Denied {
-    row: Row,
+    other: Other,
     reason: String,
 }
 
@@ -160,6 +169,7 @@ fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review
     let is_pending = record.status.at(record.expires_at, now) == ReviewStatus::Pending;
     let why_not = if is_pending { why_not(visit, record) } else { None };
     let history = &detail.history;
+    let other = |whole: &_| Other { row: Row::of(whole, now), is_later: detail.is_later(whole) };
     let governing = detail.newer.as_ref().or(detail.mandate.as_ref());
     ReviewPage {
         frame: Frame::of(visit, REVIEWS),
@@ -179,15 +189,16 @@ fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review
         month: governing.and_then(|governing| Month::of(detail, governing)),
         spent: detail.spent.to_string(),
         decisions: history.decisions,
+        later: history.later,
         vendors: history.vendors.iter().map(Known::of).collect(),
-        is_new_vendor: !history.vendors.iter().any(|vendor| vendor.is_same),
-        same: history.same.iter().map(|past| Row::of(past, now)).collect(),
+        is_unpaid: !history.vendors.iter().any(|vendor| vendor.is_same && vendor.allowed > 0),
+        same: history.same.iter().map(other).collect(),
         denied: history
             .denied
             .iter()
-            .filter_map(|past| {
-                let reason = past.review.as_ref()?.reason.clone()?;
-                Some(Denied { row: Row::of(past, now), reason })
+            .filter_map(|whole| {
+                let reason = whole.review.as_ref()?.reason.clone()?;
+                Some(Denied { other: other(whole), reason })
             })
             .collect(),
     }

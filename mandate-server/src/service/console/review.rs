@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, Mandate, Recipient, ReviewId, ReviewStatus, Timestamp, Total,
-    Verdict,
-};
+use mandate_core::{Amount, Currency, Mandate, Recipient, ReviewId, ReviewStatus, Timestamp, Total, Verdict};
 
 use super::super::decisions::Filter;
 use crate::error::Fault;
@@ -18,7 +15,7 @@ use crate::store::tx::Tx;
 pub const HISTORY: i64 = 200;
 /// How many of them are listed.
 const LISTED: usize = 10;
-/// How many earlier denials are shown with their reasons.
+/// How many denials are shown with their reasons.
 const REASONS: usize = 5;
 
 /// A review with what is known around it.
@@ -34,7 +31,7 @@ pub struct Detail {
     pub spent: Total,
     /// The month's limit of the mandate that governs now.
     pub per_month: Option<Amount>,
-    /// What the agent did before.
+    /// What else the agent did.
     pub history: History,
     /// The decision that an approval has made.
     pub fresh: Option<Whole>,
@@ -42,11 +39,13 @@ pub struct Detail {
     pub mode: Mode,
 }
 
-/// What an agent did among its last [`HISTORY`] decisions.
+/// What an agent did among its last [`HISTORY`] decisions, without the one that waits and the one of its approval.
 #[derive(Debug, Default)]
 pub struct History {
     /// How many there are.
     pub decisions: usize,
+    /// How many of them followed the request.
+    pub later: usize,
     /// By recipient: the one of the review first, then the most frequent one.
     pub vendors: Vec<Vendor>,
     /// The newest for the recipient of the review.
@@ -91,7 +90,7 @@ pub fn detail(
     let governing = sql::agents::find(tx, environment, &request.agent)?.and_then(|agent| agent.governing);
     let governing = governing.map(|id| sql::mandates::find(tx, environment, id)).transpose()?.flatten();
     let (spent, per_month) = spending(tx, environment, &whole, governing.as_ref(), now)?;
-    let history = history(tx, environment, &whole)?;
+    let history = history(tx, environment, &whole, now)?;
     let fresh = whole.review.as_ref().and_then(|review| review.fresh);
     let fresh = fresh.map(|id| sql::decisions::find(tx, environment, id)).transpose()?.flatten();
     let (mode, _) = sql::environments::mode(tx, environment)?;
@@ -115,46 +114,58 @@ fn spending(
     Ok((spent, limits.and_then(|limits| limits.per_month)))
 }
 
-/// The agent's decisions before this one.
-fn history(tx: &mut Tx<'_>, environment: i64, whole: &Whole) -> Result<History, Fault> {
+impl Detail {
+    /// Whether a decision of the agent followed the request.
+    #[must_use]
+    pub fn is_later(&self, other: &Whole) -> bool {
+        follows(other, &self.whole)
+    }
+}
+
+/// By their numbers: no clock decides it.
+fn follows(other: &Whole, whole: &Whole) -> bool {
+    other.decision.sequence > whole.decision.sequence
+}
+
+/// The agent's newest decisions beside this one.
+fn history(tx: &mut Tx<'_>, environment: i64, whole: &Whole, now: Timestamp) -> Result<History, Fault> {
     let request = &whole.decision.request;
-    let before = newest(tx, environment, &request.agent, whole.decision.id)?;
+    let others = others(tx, environment, whole, now)?;
     let mut vendors = BTreeMap::<Recipient, Vendor>::new();
-    for past in &before {
-        let recipient = past.decision.request.recipient.clone();
+    for other in &others {
+        let recipient = other.decision.request.recipient.clone();
         let new = || Vendor::of(recipient.clone(), recipient == request.recipient);
-        vendors.entry(recipient.clone()).or_insert_with(new).count(past);
+        vendors.entry(recipient.clone()).or_insert_with(new).count(other);
     }
     let mut vendors: Vec<_> = vendors.into_values().collect();
     vendors.sort_by_key(|vendor| (!vendor.is_same, std::cmp::Reverse(vendor.total())));
-    let is_same = |past: &&Whole| past.decision.request.recipient == request.recipient;
-    let is_denied = |past: &&Whole| {
-        let review = past.review.as_ref();
+    let is_same = |other: &&Whole| other.decision.request.recipient == request.recipient;
+    let is_denied = |other: &&Whole| {
+        let review = other.review.as_ref();
         review.is_some_and(|review| review.status == ReviewStatus::Denied && review.reason.is_some())
     };
     Ok(History {
-        decisions: before.len(),
+        decisions: others.len(),
+        later: others.iter().filter(|other| follows(other, whole)).count(),
         vendors,
-        same: before.iter().filter(is_same).take(LISTED).cloned().collect(),
-        denied: before.iter().filter(is_denied).take(REASONS).cloned().collect(),
+        same: others.iter().filter(is_same).take(LISTED).cloned().collect(),
+        denied: others.iter().filter(is_denied).take(REASONS).cloned().collect(),
     })
 }
 
-/// The agent's decisions before one, newest first.
-fn newest(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    agent: &AgentId,
-    before: DecisionId,
-) -> Result<Vec<Whole>, Fault> {
-    let filter = Filter { agent: Some(agent.clone()), ..Filter::default() };
-    let slice = Slice { direction: Direction::Older, from: before.to_bytes(), limit: HISTORY };
-    let found = sql::decisions::search(tx, environment, &filter, &slice, before.created_at(), HISTORY)?;
+/// The agent's newest decisions, newest first, without the one that waits and the one of its approval.
+fn others(tx: &mut Tx<'_>, environment: i64, whole: &Whole, now: Timestamp) -> Result<Vec<Whole>, Fault> {
+    let filter = Filter { agent: Some(whole.decision.request.agent.clone()), ..Filter::default() };
+    let limit = HISTORY + 2;
+    let slice = Slice { direction: Direction::Older, from: [0xff; 16], limit };
+    let found = sql::decisions::search(tx, environment, &filter, &slice, now, limit)?;
     let Some(oldest) = found.ids.last() else { return Ok(Vec::new()) };
     let after = u128::from_be_bytes(oldest.to_bytes()).saturating_sub(1).to_be_bytes();
-    let mut rows = sql::decisions::onward(tx, environment, &filter, after, HISTORY)?;
-    rows.retain(|whole| whole.decision.id < before);
+    let mut rows = sql::decisions::onward(tx, environment, &filter, after, limit)?;
+    let fresh = whole.review.as_ref().and_then(|review| review.fresh);
+    rows.retain(|other| other.decision.id != whole.decision.id && Some(other.decision.id) != fresh);
     rows.reverse();
+    rows.truncate(usize::try_from(HISTORY).unwrap_or(usize::MAX));
     Ok(rows)
 }
 

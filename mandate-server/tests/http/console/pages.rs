@@ -1,0 +1,92 @@
+//! What the pages say: nothing that the database does not know.
+
+use mandate_core::EnvironmentKind;
+use mandate_server::service::people::May;
+use serde_json::{Value, json};
+
+use super::{SignedIn, started};
+use crate::world::{World, spend};
+
+/// A person who may answer for `role:finance`.
+fn finance(world: &World) -> SignedIn {
+    SignedIn::new(world, EnvironmentKind::Sandbox, ("role:finance", May::Review))
+}
+
+/// An agent under a mandate that asks `role:finance` above 200: its key, and the mandate.
+async fn buyer(world: &World) -> (String, String) {
+    let agent = world.agent("a").await;
+    let mandate = world.mandate("agt_a").await;
+    (agent, mandate)
+}
+
+/// The answer to a request.
+async fn asked(world: &World, agent: &str, request: &Value, verdict: &str) -> Value {
+    let asked = world.post(agent, "/v1/authorizations", request).await.json();
+    assert_eq!(asked["verdict"], verdict, "{asked}");
+    asked
+}
+
+/// The id of a review that waits.
+async fn waiting(world: &World, agent: &str, amount: u32) -> String {
+    let asked = asked(world, agent, &spend(amount), "review").await;
+    asked["review"]["id"].as_str().unwrap().to_owned()
+}
+
+/// An answer by the organization's key.
+async fn answered(world: &World, review: &str, answer: &str) {
+    let body = if answer == "deny" { json!({ "reason": "not needed" }) } else { json!({}) };
+    let path = format!("/v1/reviews/{review}/{answer}");
+    let answered = world.post(&world.organization_key, &path, &body).await;
+    assert!(answered.status < 300, "{}", answered.body);
+}
+
+/// The text of a page, without its elements, in one line.
+async fn text(world: &World, person: &SignedIn, page: &str) -> String {
+    let shown = person.page(world, page).await;
+    assert_eq!(shown.status, 200, "{page}: {}", shown.body);
+    let pieces = shown.body.split('<').map(|piece| piece.split_once('>').map_or(piece, |(_, text)| text));
+    pieces.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a page says each of these, or not.
+fn says(text: &str, said: &[&str], unsaid: &[&str]) {
+    for said in said {
+        assert!(text.contains(said), "`{said}` is not in {text}");
+    }
+    for unsaid in unsaid {
+        assert!(!text.contains(unsaid), "`{unsaid}` is in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_review_shows_what_else_its_agent_did_and_what_came_after_it() {
+    let world = started().await;
+    let (person, (agent, _)) = (finance(&world), buyer(&world).await);
+    let first = waiting(&world, &agent, 300).await;
+    let page = format!("reviews/{first}");
+    says(&text(&world, &person, &page).await, &["Nothing: this is its one request."], &[]);
+
+    // The same payment once more, and this one is paid.
+    let second = waiting(&world, &agent, 300).await;
+    let paid = "No payment to this recipient was allowed among these decisions.";
+    says(&text(&world, &person, &page).await, &["1 decision, the newest", "; 1 of them after it", paid], &[]);
+    answered(&world, &second, "approve").await;
+    let shown = text(&world, &person, &page).await;
+    says(&shown, &["2 decisions, the newest", "; 2 of them after it", "1 300 USD 1 0"], &[paid, "Nothing"]);
+    assert_eq!(shown.matches("after this request").count(), 2);
+
+    // Of the second, the first came before; its own approval is not among what else the agent did.
+    let shown = text(&world, &person, &format!("reviews/{second}")).await;
+    says(&shown, &["1 decision, the newest", paid], &["of them after it", "after this request"]);
+
+    // What was only ever denied is not paid, and a denial says whether it was later.
+    answered(&world, &first, "deny").await;
+    let other = json!({ "amount": 900, "currency": "USD", "recipient": "vendor:other", "category": "software" });
+    asked(&world, &agent, &other, "deny_limit").await;
+    let other = json!({ "amount": 250, "currency": "USD", "recipient": "vendor:other", "category": "software" });
+    let third = asked(&world, &agent, &other, "review").await["review"]["id"].as_str().unwrap().to_owned();
+    let shown = text(&world, &person, &format!("reviews/{third}")).await;
+    says(&shown, &[paid, "vendor:other this one 0 0 1", "300 USD to vendor:acme : not needed"], &[]);
+    let shown = text(&world, &person, &format!("reviews/{second}")).await;
+    says(&shown, &["300 USD to vendor:acme : not needed", "; 2 of them after it"], &[]);
+}
