@@ -213,8 +213,25 @@ function mark() {
   for (const item of queue.children) item.classList.toggle('mine', own.has(item.querySelector('.for').textContent));
 }
 
+const MAX_SHOWN = 100;
+
+/** What is shown of the news, as the server chooses it for this person: what waits for them, then the rest. */
+function chosen(waiting) {
+  const isOwn = ({ waits_for: role }) => own.has(role);
+  return [...waiting.filter(isOwn), ...waiting.filter((one) => !isOwn(one))].slice(0, MAX_SHOWN);
+}
+
+/** As the server says it. */
+function counted(total, isCut, shown) {
+  if (total === 0) return 'Nothing waits for an answer.';
+  if (total === 1) return '1 review waits for an answer.';
+  if (total === shown) return `${total} reviews wait for an answer.`;
+  return `${total}${isCut ? ' or more' : ''} reviews wait for an answer. ${shown} are shown, yours first.`;
+}
+
 /** Puts the rows in their order. Those that stay are not touched, so that focus and scroll stay too. */
-function update({ waiting, has_more: hasMore }) {
+function update({ waiting: all, total, is_cut: isCut }) {
+  const waiting = chosen(all);
   const rows = new Map([...queue.children].map((item) => [item.dataset.review, item]));
   const focused = [...queue.children].findIndex((item) => item.contains(document.activeElement));
   const wanted = new Set(waiting.map(({ review }) => review));
@@ -226,7 +243,7 @@ function update({ waiting, has_more: hasMore }) {
   if (focused >= 0 && !queue.contains(document.activeElement)) {
     queue.children[Math.min(focused, queue.children.length - 1)]?.firstElementChild.focus({ preventScroll: true });
   }
-  const count = waiting.length === 0 ? 'Nothing waits for an answer.' : `${waiting.length}${hasMore ? ' and more' : ''} ${waiting.length === 1 ? 'review waits' : 'reviews wait'} for an answer.`;
+  const count = counted(total, isCut, waiting.length);
   if (byId('count').textContent !== count) byId('count').textContent = count;
   mark();
   tick();

@@ -78,10 +78,28 @@ async function unavailable() {
   await close();
 }
 
+/** What the script chooses of more than is shown is what the server chooses: what waits for this person first. */
+async function chosen() {
+  const { tab, close } = await browser.open('about:blank', { storageState: person.state });
+  const one = (number, role) => ({
+    review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
+    expires_at: '2099-12-31T00:00:00.000Z', mode: 'enforce',
+  });
+  const all = [...Array.from({ length: 100 }, (_, number) => one(number, 'role:ops')), one('own', 'role:head-of-it')];
+  const news = { waiting: all, total: 101, is_cut: false, has_more: false };
+  await tab.context().route('**/events', (route) => route.fulfill({ contentType: 'text/event-stream', body: `event: queue\ndata: ${JSON.stringify(news)}\n\n` }));
+  await tab.goto(`${place}/`);
+  await tab.locator('[data-review="rev_own"].mine').waitFor();
+  const rows = await tab.locator('#queue li').evaluateAll((items) => items.map((item) => item.dataset.review));
+  assert.deepEqual([rows.length, rows[0], rows[1], rows.at(-1)], [100, 'rev_own', 'rev_0', 'rev_98']);
+  assert.equal(await tab.locator('#count').innerText(), '101 reviews wait for an answer. 100 are shown, yours first.');
+  await close();
+}
+
 let person;
 try {
   person = await enrolled();
-  await browser.run([tabs, unavailable]);
+  await browser.run([tabs, unavailable, chosen]);
 } finally {
   await browser.close();
 }

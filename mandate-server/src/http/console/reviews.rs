@@ -123,17 +123,22 @@ struct Denied {
 pub(super) async fn queue(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let found = console.read(move |tx| queue::queue(tx, environment, now)).await?;
-    let rows = found.waiting.iter().map(|waiting| QueueRow::of(waiting, now)).collect();
-    html(&Reviews { frame: Frame::of(&visit, REVIEWS), count: count(&found), rows })
+    let shown = found.shown_to(&visit.viewer.person.roles);
+    let count = count(&found, shown.len());
+    let rows = shown.into_iter().map(|waiting| QueueRow::of(waiting, now)).collect();
+    html(&Reviews { frame: Frame::of(&visit, REVIEWS), count, rows })
 }
 
 /// As the script says it.
-fn count(queue: &Queue) -> String {
-    let more = if queue.has_more { " and more" } else { "" };
-    match queue.waiting.len() {
+fn count(queue: &Queue, shown: usize) -> String {
+    match queue.total {
         0 => "Nothing waits for an answer.".to_owned(),
-        1 => format!("1{more} review waits for an answer."),
-        waiting => format!("{waiting}{more} reviews wait for an answer."),
+        1 => "1 review waits for an answer.".to_owned(),
+        total if total == shown => format!("{total} reviews wait for an answer."),
+        total => {
+            let more = if queue.is_cut { " or more" } else { "" };
+            format!("{total}{more} reviews wait for an answer. {shown} are shown, yours first.")
+        }
     }
 }
 

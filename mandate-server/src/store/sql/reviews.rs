@@ -38,6 +38,20 @@ const WAITING: &str = "/* reviews.waiting */
     FROM reviews r JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
     WHERE r.status = 'pending' AND r.environment = $1 AND r.expires_at > $2
     ORDER BY r.expires_at, r.review LIMIT $3";
+const WAITING_BY_ROLE: &str = "/* reviews.waiting_by_role */
+    SELECT r.review, r.decision, r.waits_for, r.expires_at, d.agent, d.amount, d.currency, d.recipient, d.category,
+        d.decided_at, d.mode, r.total
+    FROM (
+        SELECT n.review, n.decision, n.waits_for, n.expires_at, COUNT(*) OVER () AS total,
+            ROW_NUMBER() OVER (PARTITION BY n.waits_for ORDER BY n.expires_at, n.review) AS place
+        FROM (
+            SELECT review, decision, waits_for, expires_at FROM reviews
+            WHERE status = 'pending' AND environment = $1 AND expires_at > $2
+            ORDER BY expires_at, review LIMIT $3
+        ) n
+    ) r JOIN decisions d ON d.environment = $1 AND d.decision = r.decision
+    WHERE r.place <= $4
+    ORDER BY r.place, r.expires_at, r.review LIMIT $5";
 const NEXT_END: &str = "/* reviews.next_end */
     SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
 const ENDED: &str = "/* reviews.ended */
@@ -100,22 +114,52 @@ fn as_text<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Er
 /// At most `limit` reviews of an environment that wait at `now`, the one that expires first at the top.
 pub fn waiting(tx: &mut Tx<'_>, environment: i64, now: Timestamp, limit: i64) -> Result<Vec<Waiting>, Fault> {
     let rows = tx.query(WAITING, &[environment.into(), now.millis().into(), limit.into()])?.into_iter();
-    rows.map(|mut row| {
-        Ok(Waiting {
-            review: ReviewId::from_bytes(row.bytes()?),
-            decision: DecisionId::from_bytes(row.bytes()?),
-            waits_for: Principal::parse(&row.text()?)?,
-            expires_at: Timestamp::from_millis(row.integer()?),
-            agent: AgentId::parse(&row.text()?)?,
-            amount: Amount::parse(&row.text()?)?,
-            currency: Currency::parse(&row.text()?)?,
-            recipient: Recipient::parse(&row.text()?)?,
-            category: Category::parse(&row.text()?)?,
-            asked_at: Timestamp::from_millis(row.integer()?),
-            mode: Mode::parse(&row.text()?)?,
-        })
+    rows.map(|mut row| read_waiting(&mut row)).collect()
+}
+
+/// How many reviews of an environment [`waiting_by_role`] reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// Those that expire first.
+    pub looked_at: i64,
+    /// Of them, for each role.
+    pub of_role: i64,
+    /// In all: the first of each role, then the second of each, and so on.
+    pub found: i64,
+}
+
+/// Reviews of an environment that wait at `now`, of each role those that expire first; and how many were looked at.
+pub fn waiting_by_role(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    now: Timestamp,
+    reach: Reach,
+) -> Result<(Vec<Waiting>, i64), Fault> {
+    let Reach { looked_at, of_role, found } = reach;
+    let parameters =
+        [environment.into(), now.millis().into(), looked_at.into(), of_role.into(), found.into()];
+    let (mut waiting, mut total) = (Vec::new(), 0);
+    for mut row in tx.query(WAITING_BY_ROLE, &parameters)? {
+        waiting.push(read_waiting(&mut row)?);
+        total = row.integer()?;
+    }
+    Ok((waiting, total))
+}
+
+fn read_waiting(row: &mut Row) -> Result<Waiting, Fault> {
+    Ok(Waiting {
+        review: ReviewId::from_bytes(row.bytes()?),
+        decision: DecisionId::from_bytes(row.bytes()?),
+        waits_for: Principal::parse(&row.text()?)?,
+        expires_at: Timestamp::from_millis(row.integer()?),
+        agent: AgentId::parse(&row.text()?)?,
+        amount: Amount::parse(&row.text()?)?,
+        currency: Currency::parse(&row.text()?)?,
+        recipient: Recipient::parse(&row.text()?)?,
+        category: Category::parse(&row.text()?)?,
+        asked_at: Timestamp::from_millis(row.integer()?),
+        mode: Mode::parse(&row.text()?)?,
     })
-    .collect()
 }
 
 /// Writes a review.

@@ -90,3 +90,31 @@ async fn a_review_shows_what_else_its_agent_did_and_what_came_after_it() {
     let shown = text(&world, &person, &format!("reviews/{second}")).await;
     says(&shown, &["300 USD to vendor:acme : not needed", "; 2 of them after it"], &[]);
 }
+
+#[tokio::test]
+async fn what_waits_for_a_person_is_shown_however_much_waits_for_others() {
+    let world = started().await;
+    let person = finance(&world);
+    for name in (0..11).map(|number| format!("ops{number}")) {
+        let key = world.agent(&name).await;
+        let mandate = json!({
+            "principal": "role:ops", "agent": format!("agt_{name}"), "categories": ["software"],
+            "limits": { "per_transaction": 500, "currency": "USD" }, "review_above": 200, "expires": "2026-12-31",
+        });
+        assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+        for _ in 0..10 {
+            waiting(&world, &key, 300).await;
+        }
+    }
+    let ops = SignedIn::new(&world, EnvironmentKind::Sandbox, ("role:ops", May::Review));
+    world.clock.advance(1);
+    let (agent, _) = buyer(&world).await;
+    let own = waiting(&world, &agent, 300).await;
+    let count = "111 reviews wait for an answer. 100 are shown, yours first.";
+    for (person, has_own) in [(person, true), (ops, false)] {
+        let shown = person.page(&world, "").await.body;
+        let rows: Vec<_> = shown.split("data-review=\"").skip(1).map(|row| &row[..own.len()]).collect();
+        assert_eq!((rows.len(), rows[0] == own, rows.contains(&&*own)), (100, has_own, has_own));
+        assert!(shown.contains(count));
+    }
+}
