@@ -55,9 +55,18 @@ struct SpentRow {
     agent: String,
     currency: String,
     spent: String,
-    limit: Option<String>,
+    limit: Limit,
     /// The end of the scale: the limit, or what was spent.
     most: String,
+}
+
+/// A limit of a month.
+#[derive(Debug)]
+enum Limit {
+    Amount(String),
+    None,
+    /// Of another month: the mandate of today says nothing of it.
+    Unknown,
 }
 
 /// How often a verdict was given.
@@ -142,17 +151,14 @@ fn months(now: Timestamp) -> Vec<(String, String)> {
 impl SpentRow {
     fn of(metered: &Metered, is_current: bool) -> Self {
         let limits = metered.mandate.as_ref().map(|mandate| &mandate.terms.limits);
-        // The limit is the one of today, and says nothing of another month.
-        let limits = limits.filter(|limits| is_current && limits.currency == metered.currency);
-        let limit = limits.and_then(|limits| limits.per_month).map(|limit| limit.to_string());
+        let limits = limits.filter(|limits| limits.currency == metered.currency);
         let spent = metered.usage.spent.to_string();
-        Self {
-            agent: metered.agent.to_string(),
-            currency: metered.currency.to_string(),
-            most: limit.clone().unwrap_or_else(|| spent.clone()),
-            limit,
-            spent,
-        }
+        let (limit, most) = match limits.and_then(|limits| limits.per_month) {
+            _ if !is_current => (Limit::Unknown, spent.clone()),
+            Some(limit) => (Limit::Amount(limit.to_string()), limit.to_string()),
+            None => (Limit::None, spent.clone()),
+        };
+        Self { agent: metered.agent.to_string(), currency: metered.currency.to_string(), spent, limit, most }
     }
 }
 

@@ -118,3 +118,31 @@ async fn what_waits_for_a_person_is_shown_however_much_waits_for_others() {
         assert!(shown.contains(count));
     }
 }
+
+#[tokio::test]
+async fn usage_says_what_it_does_not_know() {
+    let world = started().await;
+    let (person, agent) = (finance(&world), world.agent("a").await);
+    let mandate = json!({
+        "principal": "role:finance", "agent": "agt_a", "categories": ["software"],
+        "limits": { "per_transaction": 500, "per_month": 600, "currency": "USD" }, "expires": "2026-12-31",
+    });
+    assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+    asked(&world, &agent, &spend(40), "allow").await;
+    says(&text(&world, &person, "usage").await, &["40 USD 600 USD"], &["shown", "not known"]);
+    // Of a month before, the limit of today says nothing.
+    world.clock.advance(20 * 86_400);
+    let person = finance(&world);
+    asked(&world, &agent, &spend(50), "allow").await;
+    says(&text(&world, &person, "usage").await, &["50 USD 600 USD"], &["not known"]);
+    says(&text(&world, &person, "usage?month=2026-06").await, &["40 USD not known"], &["600", "none"]);
+    // More rows than fit: the agent asks in 200 more currencies, and is denied.
+    for number in 0..200 {
+        let mut request = spend(1);
+        request["currency"] = json!(format!("X{number:03}"));
+        assert_eq!(world.post(&agent, "/v1/authorizations", &request).await.status, 201);
+    }
+    let shown = text(&world, &person, "usage").await;
+    let first = "all figures are of the first 200 rows.";
+    says(&shown, &[first, "Verdicts of the agents shown", "Denials by agent and rule, of the agents shown"], &[]);
+}
