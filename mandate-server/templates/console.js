@@ -202,6 +202,12 @@ function row(waiting) {
   set('amount', `${waiting.amount} ${waiting.currency}`);
   set('route', `${waiting.agent} → ${waiting.recipient}`);
   set('category', waiting.category);
+  if (waiting.mode === 'observe') {
+    const observed = document.createElement('strong');
+    observed.className = 'care';
+    observed.textContent = 'observed';
+    item.querySelector('.category').append(' ', observed);
+  }
   set('for', waiting.waits_for);
   const time = item.querySelector('.left');
   time.dateTime = waiting.expires_at;

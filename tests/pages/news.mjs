@@ -85,13 +85,14 @@ async function chosen() {
     review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
     expires_at: '2099-12-31T00:00:00.000Z', mode: 'enforce',
   });
-  const all = [...Array.from({ length: 100 }, (_, number) => one(number, 'role:ops')), one('own', 'role:head-of-it')];
+  const all = [...Array.from({ length: 100 }, (_, number) => one(number, 'role:ops')), { ...one('own', 'role:head-of-it'), mode: 'observe' }];
   const news = { waiting: all, total: 101, is_cut: false, has_more: false };
   await tab.context().route('**/events', (route) => route.fulfill({ contentType: 'text/event-stream', body: `event: queue\ndata: ${JSON.stringify(news)}\n\n` }));
   await tab.goto(`${place}/`);
   await tab.locator('[data-review="rev_own"].mine').waitFor();
   const rows = await tab.locator('#queue li').evaluateAll((items) => items.map((item) => item.dataset.review));
   assert.deepEqual([rows.length, rows[0], rows[1], rows.at(-1)], [100, 'rev_own', 'rev_0', 'rev_98']);
+  assert.equal(await tab.locator('#queue .category strong').innerText(), 'observed');
   assert.equal(await tab.locator('#count').innerText(), '101 reviews wait for an answer. 100 are shown, yours first.');
   await close();
 }

@@ -38,6 +38,8 @@ struct QueueRow {
     waits_for: String,
     expires: Time,
     left: String,
+    /// It was asked in observe mode.
+    is_observed: bool,
 }
 
 #[derive(Debug, Template)]
@@ -51,7 +53,7 @@ struct ReviewPage<'a> {
     state: Standing,
     fresh: Option<Row>,
     fresh_reason: Option<String>,
-    is_observed: bool,
+    asked_in: AskedIn,
     may_answer: bool,
     why_not: Option<String>,
     mandate: Option<Written>,
@@ -65,6 +67,17 @@ struct ReviewPage<'a> {
     is_unpaid: bool,
     same: Vec<Other>,
     denied: Vec<Denied>,
+}
+
+/// The mode in which a review was asked, where it needs a word.
+#[derive(Debug)]
+enum AskedIn {
+    /// In observe mode.
+    Observe,
+    /// In enforce mode, and the environment observes now.
+    EnforceBefore,
+    /// In enforce mode, which is in force.
+    Enforce,
 }
 
 /// Whether a review waits, or how it ended.
@@ -154,6 +167,7 @@ impl QueueRow {
             waits_for: waiting.waits_for.to_string(),
             expires: waiting.expires_at.into(),
             left: left(waiting.expires_at, now),
+            is_observed: waiting.mode == Mode::Observe,
         }
     }
 }
@@ -185,7 +199,11 @@ fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review
         state: Standing::of(record, detail, now),
         fresh: detail.fresh.as_ref().map(|fresh| Row::of(fresh, now)),
         fresh_reason: detail.fresh.as_ref().and_then(|fresh| fresh.decision.reason.clone()),
-        is_observed: detail.whole.decision.mode == Mode::Observe || detail.mode == Mode::Observe,
+        asked_in: match (detail.whole.decision.mode, detail.mode) {
+            (Mode::Observe, _) => AskedIn::Observe,
+            (Mode::Enforce, Mode::Observe) => AskedIn::EnforceBefore,
+            (Mode::Enforce, Mode::Enforce) => AskedIn::Enforce,
+        },
         may_answer: is_pending && why_not.is_none(),
         why_not,
         mandate: detail.mandate.as_ref().map(|mandate| Written::of(mandate, now)),

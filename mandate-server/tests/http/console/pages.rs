@@ -146,3 +146,26 @@ async fn usage_says_what_it_does_not_know() {
     let first = "all figures are of the first 200 rows.";
     says(&shown, &[first, "Verdicts of the agents shown", "Denials by agent and rule, of the agents shown"], &[]);
 }
+
+#[tokio::test]
+async fn a_review_says_in_which_mode_it_was_asked() {
+    let world = started().await;
+    let (person, (agent, _)) = (finance(&world), buyer(&world).await);
+    let (observed, stopped) = ("The agent was not stopped by this review", "the agent was stopped by this review");
+    let switch = async |mode: &str| {
+        let switched = world.post(&world.organization_key, "/v1/enforcement", &json!({ "mode": mode })).await;
+        assert_eq!(switched.status, 200, "{}", switched.body);
+    };
+    let enforced = format!("reviews/{}", waiting(&world, &agent, 300).await);
+    says(&text(&world, &person, &enforced).await, &[], &[observed, stopped]);
+    switch("observe").await;
+    says(&text(&world, &person, &enforced).await, &[stopped], &[observed]);
+    let only_observed = format!("reviews/{}", waiting(&world, &agent, 310).await);
+    switch("enforce").await;
+    says(&text(&world, &person, &only_observed).await, &[observed], &[stopped]);
+    says(&text(&world, &person, &enforced).await, &[], &[observed, stopped]);
+    // So does the queue, and only of the one that was.
+    let queue = text(&world, &person, "").await;
+    assert_eq!(queue.matches("observed").count(), 1);
+    says(&queue, &["310 USD agt_a → vendor:acme software observed"], &[]);
+}
