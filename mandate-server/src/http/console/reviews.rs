@@ -58,6 +58,8 @@ struct ReviewPage<'a> {
     why_not: Option<String>,
     mandate: Option<Written>,
     newer: Option<String>,
+    /// How the mandate that governs now ended, if it did.
+    ended: Option<String>,
     asking: String,
     month: Option<Month>,
     spent: String,
@@ -208,6 +210,7 @@ fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review
         why_not,
         mandate: detail.mandate.as_ref().map(|mandate| Written::of(mandate, now)),
         newer: detail.newer.as_ref().map(|mandate| mandate.id.to_string()),
+        ended: governing.and_then(|governing| Written::of(governing, now).end),
         asking: asking(detail),
         month: governing.and_then(|governing| Month::of(detail, governing)),
         spent: detail.spent.to_string(),

@@ -169,3 +169,19 @@ async fn a_review_says_in_which_mode_it_was_asked() {
     assert_eq!(queue.matches("observed").count(), 1);
     says(&queue, &["310 USD agt_a → vendor:acme software observed"], &[]);
 }
+
+#[tokio::test]
+async fn a_review_says_that_its_mandate_has_ended() {
+    let world = started().await;
+    let (person, (agent, mandate)) = (finance(&world), buyer(&world).await);
+    let page = format!("reviews/{}", waiting(&world, &agent, 300).await);
+    let ended = "The mandate that governs has ended.";
+    says(&text(&world, &person, &page).await, &[], &[ended]);
+    let path = format!("/v1/mandates/{mandate}/revoke");
+    assert_eq!(world.post(&world.organization_key, &path, &json!({})).await.status, 200);
+    let shown = text(&world, &person, &page).await;
+    says(&shown, &[ended, "Revoked: ", "An approval can only be a denial. Approve…"], &[]);
+    // Another one governs: the request is decided by that.
+    world.mandate("agt_a").await;
+    says(&text(&world, &person, &page).await, &["Another one governs now:"], &[ended]);
+}
