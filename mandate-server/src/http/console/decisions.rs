@@ -181,6 +181,7 @@ impl From<Rule> for Applied {
             Outcome::Holds => ("holds", "good"),
             Outcome::Asks => ("asks a person", "care"),
             Outcome::Denies => ("denies", "bad"),
+            Outcome::NotReached => ("not reached", "dim"),
             Outcome::Waived => ("waived: a person approved", "dim"),
         };
         Self { name: rule.name, outcome, tone, text: rule.text }

@@ -26,6 +26,8 @@ pub enum Outcome {
     Denies,
     /// It was not applied.
     Waived,
+    /// One before it had decided.
+    NotReached,
 }
 
 /// The rules in the order in which the engine applies them.
@@ -34,7 +36,8 @@ pub fn rules(decision: &DecisionRecord, mandate: Option<&Mandate>) -> Vec<Rule> 
     let denials = decision.denials;
     let Some(mandate) = mandate else {
         let text = format!("agent {} had none", decision.request.agent);
-        return vec![Rule { name: "Mandate", outcome: denied(denials, Verdict::DenyNoMandate), text }];
+        let missing = Rule { name: "Mandate", outcome: denied(denials, Verdict::DenyNoMandate), text };
+        return vec![missing, velocity(decision)];
     };
     let terms = &mandate.terms;
     let categories: Vec<_> = terms.categories.iter().map(ToString::to_string).collect();
@@ -66,6 +69,7 @@ pub fn rules(decision: &DecisionRecord, mandate: Option<&Mandate>) -> Vec<Rule> 
         outcome: match decision.verdict {
             Verdict::Review => Outcome::Asks,
             _ if decision.supersedes.is_some() => Outcome::Waived,
+            _ if !denials.is_empty() => Outcome::NotReached,
             _ => Outcome::Holds,
         },
         text: format!(
@@ -76,29 +80,46 @@ pub fn rules(decision: &DecisionRecord, mandate: Option<&Mandate>) -> Vec<Rule> 
     rules
 }
 
-/// The limits. Which of them denied shows in the numbers.
+/// The limits. The first that is exceeded denies: those behind it are not looked at.
 fn limits(decision: &DecisionRecord, mandate: &Mandate) -> Vec<Rule> {
     let (limits, request) = (&mandate.terms.limits, &decision.request);
-    let is_denied = decision.denials.iter().any(|denial| denial == Verdict::DenyLimit);
-    let outcome = |is_over: bool| if is_denied && is_over { Outcome::Denies } else { Outcome::Holds };
-    if request.currency != limits.currency {
+    let mut rules = Vec::new();
+    let is_other = request.currency != limits.currency;
+    if is_other {
         let text = format!("{}; the mandate is in {}", request.currency, limits.currency);
-        return vec![Rule { name: "Currency", outcome: outcome(true), text }];
+        rules.push(Rule { name: "Currency", outcome: Outcome::Denies, text });
     }
     let is_large = request.amount > limits.per_transaction;
-    let text = format!("{} of at most {} {}", request.amount, limits.per_transaction, limits.currency);
-    let mut rules = vec![Rule { name: "Limit of a payment", outcome: outcome(is_large), text }];
-    rules.extend(limits.per_month.map(|limit| {
+    rules.push(Rule {
+        name: "Limit of a payment",
+        outcome: limit(is_other, is_large),
+        text: format!(
+            "{} {} of at most {} {}",
+            request.amount, request.currency, limits.per_transaction, limits.currency
+        ),
+    });
+    rules.extend(limits.per_month.map(|most| {
         let spent = decision.basis.spent;
-        let is_over = spent.plus(request.amount).exceeds(limit);
-        let text = format!(
-            "{spent} spent before, {} of at most {limit} {}",
-            spent.plus(request.amount),
-            limits.currency
-        );
-        Rule { name: "Limit of the month", outcome: outcome(is_over && !is_large), text }
+        let after = spent.plus(request.amount);
+        Rule {
+            name: "Limit of the month",
+            outcome: limit(is_other || is_large, after.exceeds(most)),
+            text: format!(
+                "{spent} spent before, {after} {} of at most {most} {}",
+                request.currency, limits.currency
+            ),
+        }
     }));
     rules
+}
+
+/// What a limit came to.
+fn limit(is_decided: bool, is_over: bool) -> Outcome {
+    match (is_decided, is_over) {
+        (true, _) => Outcome::NotReached,
+        (false, true) => Outcome::Denies,
+        (false, false) => Outcome::Holds,
+    }
 }
 
 fn velocity(decision: &DecisionRecord) -> Rule {

@@ -81,9 +81,11 @@ async fn a_review_shows_what_else_its_agent_did_and_what_came_after_it() {
 
     // What was only ever denied is not paid, and a denial says whether it was later.
     answered(&world, &first, "deny").await;
-    let other = json!({ "amount": 900, "currency": "USD", "recipient": "vendor:other", "category": "software" });
+    let other =
+        json!({ "amount": 900, "currency": "USD", "recipient": "vendor:other", "category": "software" });
     asked(&world, &agent, &other, "deny_limit").await;
-    let other = json!({ "amount": 250, "currency": "USD", "recipient": "vendor:other", "category": "software" });
+    let other =
+        json!({ "amount": 250, "currency": "USD", "recipient": "vendor:other", "category": "software" });
     let third = asked(&world, &agent, &other, "review").await["review"]["id"].as_str().unwrap().to_owned();
     let shown = text(&world, &person, &format!("reviews/{third}")).await;
     says(&shown, &[paid, "vendor:other this one 0 0 1", "300 USD to vendor:acme : not needed"], &[]);
@@ -144,14 +146,19 @@ async fn usage_says_what_it_does_not_know() {
     }
     let shown = text(&world, &person, "usage").await;
     let first = "all figures are of the first 200 rows.";
-    says(&shown, &[first, "Verdicts of the agents shown", "Denials by agent and rule, of the agents shown"], &[]);
+    says(
+        &shown,
+        &[first, "Verdicts of the agents shown", "Denials by agent and rule, of the agents shown"],
+        &[],
+    );
 }
 
 #[tokio::test]
 async fn a_review_says_in_which_mode_it_was_asked() {
     let world = started().await;
     let (person, (agent, _)) = (finance(&world), buyer(&world).await);
-    let (observed, stopped) = ("The agent was not stopped by this review", "the agent was stopped by this review");
+    let (observed, stopped) =
+        ("The agent was not stopped by this review", "the agent was stopped by this review");
     let switch = async |mode: &str| {
         let switched = world.post(&world.organization_key, "/v1/enforcement", &json!({ "mode": mode })).await;
         assert_eq!(switched.status, 200, "{}", switched.body);
@@ -184,4 +191,54 @@ async fn a_review_says_that_its_mandate_has_ended() {
     // Another one governs: the request is decided by that.
     world.mandate("agt_a").await;
     says(&text(&world, &person, &page).await, &["Another one governs now:"], &[ended]);
+}
+
+#[tokio::test]
+async fn a_rule_behind_the_one_that_decided_is_not_reached() {
+    let world = started().await;
+    let (person, agent) = (finance(&world), world.agent("a").await);
+    let unasked = asked(&world, &agent, &spend(300), "deny_no_mandate").await;
+    let mandate = json!({
+        "principal": "role:finance", "agent": "agt_a", "categories": ["software"], "review_above": 200,
+        "limits": { "per_transaction": 500, "per_month": 600, "currency": "USD" }, "expires": "2026-12-31",
+    });
+    assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+    let mut euros = spend(300);
+    euros["currency"] = json!("EUR");
+    let large = asked(&world, &agent, &spend(900), "deny_limit").await;
+    let other = asked(&world, &agent, &euros, "deny_limit").await;
+    let review = asked(&world, &agent, &spend(300), "review").await;
+    for (decision, said) in [
+        (unasked, &["Mandate denies", "Velocity holds"][..]),
+        (
+            large,
+            &[
+                "Limit of a payment denies",
+                "Limit of the month not reached",
+                "Category holds",
+                "Review not reached",
+            ],
+        ),
+        (
+            other,
+            &[
+                "Currency denies",
+                "Limit of a payment not reached",
+                "Limit of the month not reached",
+                "Review not reached",
+            ],
+        ),
+        (
+            review,
+            &[
+                "Limit of a payment holds",
+                "Limit of the month holds",
+                "Velocity holds",
+                "Review asks a person",
+            ],
+        ),
+    ] {
+        let page = format!("decisions/{}", decision["decision"].as_str().unwrap());
+        says(&text(&world, &person, &page).await, said, &[]);
+    }
 }
