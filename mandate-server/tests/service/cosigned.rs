@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use mandate_core::EnvironmentKind::Sandbox;
 use mandate_core::log::{
-    AddCheckpoint, Entry, Hash, SignedCheckpoint, VerifierKey, WitnessRefused, WitnessedLog, write_conflict,
-    write_entry,
+    AddCheckpoint, Entry, Hash, SignedCheckpoint, VerifierKey, WitnessRefused, WitnessedLog, cosign,
+    write_conflict, write_entry,
 };
 use mandate_server::clock::Clock as _;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::public_log::{Remembered, append, operated, publish};
 use mandate_server::store::sql::public_log as rows;
+use mandate_server::store::sql::witnesses::Witness;
 use mandate_server::store::tx::Tx;
 use tokio::sync::mpsc;
 
@@ -200,4 +201,51 @@ async fn of_a_restored_database_nothing_is_signed() {
         assert!(why.contains("the witness honest.example says that it has cosigned"), "{why}");
         assert_eq!((now.checkpoint, now.signed), (old.checkpoint, None));
     }
+}
+
+/// A checkpoint with more signatures than a note can have could never be read again, and the log would be lost.
+#[tokio::test]
+async fn no_checkpoint_gets_more_cosignatures_than_can_be_read() {
+    let world = World::new().await;
+    let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+    let (of, most) = (of(&world), operated::MAX_WITNESSES);
+    let name = |number: usize| format!("w{number}.example");
+    let url = honest(&name(0), &of);
+    add(&world, &name(0), url.clone());
+    for number in 1..most {
+        add(&world, &name(number), format!("{url}/{number}"));
+    }
+    let witness = |number: usize| Witness {
+        key: key(&name(number)).verifier().clone(),
+        url: format!("{url}/{number}"),
+        created_at: by.at,
+    };
+    let add_one = |tx: &mut Tx<'_>| operated::add_witness(tx, &witness(most), &by);
+    let refused = apart::run_once(&world.database, add_one).unwrap().unwrap_err();
+    assert!(refused.message.contains("63 are asked, and at most 63 can be"), "{}", refused.message);
+    // One that is not asked any more has cosigned.
+    let keeper = keeper(&world, None);
+    keeper.keep(Sandbox).await.unwrap();
+    let mut signed = published(&world);
+    let said = signed.checkpoint().clone();
+    for number in 1..most {
+        signed.add(cosign(&key(&name(number)), &said, 1_781_524_800));
+    }
+    let replace = |tx: &mut Tx<'_>| {
+        let log = rows::newest(tx, Sandbox)?;
+        publish::publish(tx, &log, (&signed, true))?;
+        operated::remove_witness(tx, &name(1), &by)?;
+        operated::add_witness(tx, &witness(most), &by)?;
+        signed.add(cosign(&key(&name(most)), &said, 1_781_524_800));
+        publish::publish(tx, &log, (&signed, true))?;
+        publish::keep_cosignatures(tx, &log, &signed)?;
+        Ok(())
+    };
+    apart::run_once(&world.database, replace).unwrap().unwrap();
+    assert_eq!(published(&world).note().signatures().len(), most + 1);
+    let agent = world.agent("buyer").await;
+    world.ask(&agent, "1").await;
+    keeper.keep(Sandbox).await.unwrap();
+    assert_eq!(published(&world).checkpoint().size(), log(&world).tree.size());
+    assert_eq!(check::findings(&world.database), []);
 }

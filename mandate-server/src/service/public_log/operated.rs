@@ -1,6 +1,6 @@
 //! What an operator does with the public logs. Each change leaves an audit record.
 
-use mandate_core::log::{Entry, SignedCheckpoint, VerifierKey};
+use mandate_core::log::{Entry, MAX_SIGNATURES, SignedCheckpoint, VerifierKey};
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::json;
 
@@ -14,6 +14,9 @@ use crate::service::signing::{self, rotation::Maker};
 use crate::store::sql::public_log::{self, PublicLog};
 use crate::store::sql::witnesses::{self, Witness};
 use crate::store::tx::Tx;
+
+/// How many witnesses can be asked: a checkpoint has the log's own signature besides.
+pub const MAX_WITNESSES: usize = MAX_SIGNATURES - 1;
 
 /// The logs, the newest of each kind first, and when the oldest entry was made that waits.
 ///
@@ -54,8 +57,17 @@ pub fn watch_key(
 /// Has another witness asked.
 ///
 /// # Errors
-/// Its key or its URL is there already.
+/// Its key or its URL is there already, or there are as many as can be asked.
 pub fn add_witness(tx: &mut Tx<'_>, witness: &Witness, by: &Operator) -> Result<(), ScriptError> {
+    let asked = witnesses::all(tx)?.len();
+    if asked >= MAX_WITNESSES {
+        let name = witness.key.name();
+        let message = format!(
+            "the witness `{name}` cannot be added: {asked} are asked, and at most {MAX_WITNESSES} can be; `log witness remove` takes \
+             one out"
+        );
+        return Err(Refusal::invalid(message).into());
+    }
     if !witnesses::insert(tx, witness)? {
         let message =
             "a witness of this key, or of this URL, is asked already; `log witness list` shows them";

@@ -1,7 +1,9 @@
 //! Signs and publishes checkpoints: a log's size and root.
 
 use mandate_core::EnvironmentKind;
-use mandate_core::log::{Checkpoint, CheckpointUntrusted, Frontier, SignedCheckpoint, VerifierKey};
+use mandate_core::log::{
+    Checkpoint, CheckpointUntrusted, Frontier, NoteSignature, SignedCheckpoint, VerifierKey,
+};
 
 use super::{keys, serve};
 use crate::error::Fault;
@@ -126,7 +128,17 @@ pub fn keep_cosignatures(tx: &mut Tx<'_>, log: &PublicLog, cosigned: &SignedChec
 }
 
 fn add_cosignatures(to: &mut SignedCheckpoint, of: &SignedCheckpoint) {
-    of.note().signatures().iter().cloned().for_each(|signature| to.add(signature));
+    of.note().signatures().iter().for_each(|signature| add_cosignature(to, signature));
+}
+
+/// Adds a cosignature to a checkpoint, unless the checkpoint could not be read again with it: it has as many as a note can, such
+/// as those of witnesses that are not asked any more.
+pub fn add_cosignature(to: &mut SignedCheckpoint, signature: &NoteSignature) {
+    let mut with = to.clone();
+    with.add(signature.clone());
+    if SignedCheckpoint::parse(with.to_string().as_bytes()).is_ok() {
+        *to = with;
+    }
 }
 
 /// A log as the database has it by now.

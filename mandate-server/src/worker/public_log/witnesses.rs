@@ -19,7 +19,7 @@ use super::unwilling;
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::outgoing::{Client, SystemNames};
-use crate::service::public_log::serve;
+use crate::service::public_log::{publish, serve};
 use crate::store::Store;
 use crate::store::sql::public_log::PublicLog;
 use crate::store::sql::witnesses::{self, Witness};
@@ -183,7 +183,7 @@ impl Witnesses {
         for said in said {
             match said {
                 Said::Cosigned(signature) => {
-                    checkpoint.add(signature);
+                    publish::add_cosignature(&mut checkpoint, &signature);
                     cosigned += 1;
                 }
                 Said::Contradicts(what) => contradictions.push(what),
