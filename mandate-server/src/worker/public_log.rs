@@ -125,8 +125,15 @@ impl LogKeeper {
             }
         }
         // What witnesses may cosign is in the database before they see it.
-        let keyring = self.keyring.clone();
-        let sign = move |tx: &mut Tx<'_>| publish::sign_due(tx, kind, keyring.master());
+        let (keyring, remembered) = (self.keyring.clone(), self.remembered.clone());
+        let sign = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
+            // The database may have fallen back since it was found sound: the next look stops the log.
+            let log = public_log::newest(tx, kind)?;
+            if remembered.forgotten(tx, &log)?.is_some() {
+                return Ok(None);
+            }
+            publish::sign_due(tx, kind, keyring.master())
+        };
         match self.store.write_with_jobs(sign).await?.flatten() {
             Some((log, signed)) => {
                 self.witnesses.signed(log.id, signed.checkpoint().size());

@@ -11,7 +11,7 @@ use mandate_core::log::{
 use mandate_server::clock::Clock as _;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::public_log::{Remembered, append, operated, publish};
-use mandate_server::store::sql::public_log as rows;
+use mandate_server::store::sql::public_log::{self as rows, ENTRIES, PublicLog, TilePlace};
 use mandate_server::store::sql::witnesses::Witness;
 use mandate_server::store::tx::Tx;
 use tokio::sync::mpsc;
@@ -175,31 +175,68 @@ async fn a_log_that_lacks_what_was_signed_by_its_database_is_stopped() {
     }
 }
 
-/// A witness that was away has fewer, and cosigns: the other one is asked before anything is signed. A second server is new, or
-/// has seen more than the database has by now.
+/// Has the database be as in a copy of when `old` was read. It had less than a bundle of entries.
+fn restore(world: &World, old: &PublicLog, tiles: [Vec<u8>; 2]) {
+    let restore = |tx: &mut Tx<'_>| {
+        rows::grow(tx, old)?;
+        rows::put_checkpoints(tx, old)?;
+        for (level, content) in [ENTRIES, 0].into_iter().zip(tiles) {
+            rows::put_tile(tx, old.id, TilePlace { level, tile: 0 }, content)?;
+        }
+        Ok(())
+    };
+    apart::run_once(&world.database, restore).unwrap().unwrap();
+}
+
+fn tiles(world: &World, log: &PublicLog) -> [Vec<u8>; 2] {
+    let read = |tx: &mut Tx<'_>| {
+        let mut tile = |level| rows::tile(tx, log.id, TilePlace { level, tile: 0 });
+        Ok([tile(ENTRIES)?.unwrap(), tile(0)?.unwrap()])
+    };
+    apart::run_once(&world.database, read).unwrap().unwrap()
+}
+
+/// A witness that was away has fewer, and cosigns: the other one is asked before anything is signed. That is so where the server
+/// is new. One that has run on knows what it has signed, also where the witness is away or there is none.
 #[tokio::test]
 async fn of_a_restored_database_nothing_is_signed() {
-    for is_new in [true, false] {
+    for (is_new, witness) in [(true, "asked"), (false, "asked"), (false, "away"), (false, "none")] {
         let world = World::new().await;
         let agent = world.agent("buyer").await;
-        add(&world, "honest.example", honest("honest.example", &of(&world)));
+        let by = Operator { name: "op".to_owned(), at: world.clock.now() };
+        if witness != "none" {
+            add(&world, "honest.example", honest("honest.example", &of(&world)));
+        }
         let first = keeper(&world, None);
         first.keep(Sandbox).await.unwrap();
         let old = log(&world);
+        let old_tiles = tiles(&world, &old);
         world.ask(&agent, "1").await;
         first.keep(Sandbox).await.unwrap();
         let newer = log(&world);
-        assert!(newer.tree.size() > old.tree.size() && has_cosigned(&world, "honest.example"));
-        add(&world, "lags.example", honest("lags.example", &of(&world)));
-        // As in a copy of before: other decisions follow.
-        let restore = |tx: &mut Tx<'_>| Ok(rows::put_checkpoints(tx, &old)?);
-        apart::run_once(&world.database, restore).unwrap().unwrap();
+        assert!(newer.tree.size() > old.tree.size());
+        assert_eq!(has_cosigned(&world, "honest.example"), witness != "none");
+        match witness {
+            "asked" => add(&world, "lags.example", honest("lags.example", &of(&world))),
+            "away" => {
+                let remove = |tx: &mut Tx<'_>| operated::remove_witness(tx, "honest.example", &by);
+                apart::run_once(&world.database, remove).unwrap().unwrap();
+                add(&world, "honest.example", "http://127.0.0.1:9".to_owned());
+            }
+            _ => {}
+        }
+        restore(&world, &old, old_tiles);
+        // Other decisions follow.
         world.ask(&agent, "2").await;
-        if is_new { keeper(&world, None) } else { first }.keep(Sandbox).await.unwrap();
+        let second = if is_new { keeper(&world, None) } else { first };
+        for _ in 0..2 {
+            second.keep(Sandbox).await.unwrap();
+        }
         let now = log(&world);
         let why = now.stopped.unwrap();
-        assert!(why.contains("the witness honest.example says that it has cosigned"), "{why}");
-        assert_eq!((now.checkpoint, now.signed), (old.checkpoint, None));
+        let said = if is_new { "the witness honest.example says that it has cosigned" } else { "was signed" };
+        assert!(why.contains(said), "{witness}: {why}");
+        assert_eq!((now.tree, now.checkpoint, now.signed), (old.tree, old.checkpoint, None), "{witness}");
     }
 }
 

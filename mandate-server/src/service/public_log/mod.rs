@@ -19,6 +19,7 @@ pub mod operated;
 pub mod publish;
 pub mod remembered;
 pub mod secrets;
+mod seen;
 pub mod serve;
 pub mod shown;
 

@@ -1,5 +1,5 @@
-//! The last signed checkpoint of each log: in the database, and in a file outside of it, since a database that was restored does
-//! not know what was published after its backup.
+//! The last signed checkpoint of each log: in the database, in a file outside of it, and in the server's memory, since a database
+//! that was restored does not know what was published after its backup.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -9,6 +9,7 @@ use mandate_core::EnvironmentKind;
 use mandate_core::log::SignedCheckpoint;
 use tempfile::NamedTempFile;
 
+use super::seen::Seen;
 use super::{keys, publish};
 use crate::error::Fault;
 use crate::store::sql::public_log::PublicLog;
@@ -18,13 +19,15 @@ use crate::store::tx::Tx;
 #[derive(Debug, Clone)]
 pub struct Remembered {
     directory: Option<PathBuf>,
+    seen: Seen,
 }
 
 impl Remembered {
-    /// Those in `directory`, which is made when the first is written. Without one only the database remembers.
+    /// Those in `directory`, which is made when the first is written. Without one only the database remembers, and this server
+    /// while it runs.
     #[must_use]
     pub fn new(directory: Option<PathBuf>) -> Self {
-        Self { directory }
+        Self { directory, seen: Seen::default() }
     }
 
     /// The last checkpoint that was signed for a log: the greater one of the database's and the file's.
@@ -86,7 +89,19 @@ impl Remembered {
                 return Ok(Some(why));
             }
         }
-        Ok(None)
+        let forgotten = self.forgotten(tx, log)?;
+        if let Some(known) = known.filter(|_| forgotten.is_none()) {
+            self.seen.see(log.kind, &known);
+        }
+        Ok(forgotten)
+    }
+
+    /// The same by what this server has seen alone.
+    ///
+    /// # Errors
+    /// The database fails, or is damaged.
+    pub fn forgotten(&self, tx: &mut Tx<'_>, log: &PublicLog) -> Result<Option<String>, Fault> {
+        self.seen.contradicts(tx, log)
     }
 
     /// Writes down what was signed, before it is published. A server that was slow takes nothing back.
@@ -94,6 +109,7 @@ impl Remembered {
     /// # Errors
     /// The file cannot be read or written.
     pub fn remember(&self, log: &PublicLog, signed: &SignedCheckpoint) -> Result<(), Fault> {
+        self.seen.see(log.kind, signed);
         let Some(path) = self.path(log) else { return Ok(()) };
         let size = signed.checkpoint().size();
         let is_older = |last: SignedCheckpoint| {
@@ -102,8 +118,8 @@ impl Remembered {
         if read(&path)?.is_none_or(is_older) { put(&path, signed) } else { Ok(()) }
     }
 
-    /// Has the file say again what it said before a checkpoint was signed that all witnesses have refused. If it says something
-    /// else by now, it stays.
+    /// Has the file say again what it said before a checkpoint was signed that all witnesses have refused, and forgets that one. If
+    /// the file says something else by now, it stays.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -113,6 +129,7 @@ impl Remembered {
         refused: &SignedCheckpoint,
         before: Option<&SignedCheckpoint>,
     ) -> Result<(), Fault> {
+        self.seen.forget(log.kind, refused);
         let Some(path) = self.path(log) else { return Ok(()) };
         if read(&path)?.as_ref() != Some(refused) {
             return Ok(());
