@@ -1,7 +1,6 @@
 //! Checks the public logs: the tree is that of the entries, and each row has its entry.
-//!
-//! Of each entry 16 bytes are held in memory.
 
+mod logged;
 mod signing_keys;
 
 use std::collections::BTreeMap;
@@ -12,6 +11,7 @@ use mandate_core::log::{
 };
 use mandate_core::{EnvironmentKind, Timestamp};
 
+use self::logged::{Logged, Named};
 use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS};
 use crate::error::Fault;
@@ -28,14 +28,6 @@ use crate::store::tx::Tx;
 const TABLE: &str = "logs";
 /// How many rows are read at a time.
 const PAGE: i64 = 1_000;
-/// How much of a hash is compared. To find another value with the same takes more than is in any database.
-const PART: usize = 8;
-
-/// What the entries of a kind of log say: what names an entry, and what it says, in the order of the names.
-struct Logged {
-    entries: Vec<([u8; PART], [u8; PART])>,
-    found: Vec<bool>,
-}
 
 pub(super) fn walk(
     tx: &mut Tx<'_>,
@@ -54,14 +46,14 @@ pub(super) fn walk(
         // The oldest first, so that what happened to a key comes in its order.
         for log in rows::of_kind(tx, kind)?.into_iter().rev() {
             tree(tx, &log, listener, &mut |entry| match entry {
-                Entry::Decision { token, record, .. } => decided.push((part(token), part(record))),
-                Entry::Governing { random, record, .. } => governed.push((part(random), part(record))),
+                Entry::Decision { .. } => decided.extend(Named::of(entry, secrets.is_some())),
+                Entry::Governing { .. } => governed.extend(Named::of(entry, secrets.is_some())),
                 Entry::Key(event) => logged_keys.take(event),
                 Entry::OlderLog(_) => {}
             })?;
         }
         waiting(tx, kind, &mut |entry| match entry {
-            Entry::Decision { token, record, .. } => decided.push((part(&token), part(&record))),
+            Entry::Decision { .. } => decided.extend(Named::of(&entry, secrets.is_some())),
             Entry::Key(event) => logged_keys.take(&event),
             Entry::Governing { .. } | Entry::OlderLog(_) => {}
         })?;
@@ -89,10 +81,6 @@ pub(super) fn walk(
         }
     }
     Ok(())
-}
-
-fn part(hash: &Hash) -> [u8; PART] {
-    hash.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 /// Reads all entries of a log, and compares its tiles and checkpoints with the tree that they make.
@@ -241,32 +229,6 @@ fn waiting(tx: &mut Tx<'_>, kind: EnvironmentKind, take: &mut dyn FnMut(Entry)) 
     Ok(())
 }
 
-impl Logged {
-    fn new(mut entries: Vec<([u8; PART], [u8; PART])>) -> Self {
-        entries.sort_unstable();
-        let found = vec![false; entries.len()];
-        Self { entries, found }
-    }
-
-    /// How often there is an entry of this name, and whether one of them says this.
-    fn find(&mut self, name: &Hash, says: Option<&Hash>) -> (usize, bool) {
-        let name = part(name);
-        let first = self.entries.partition_point(|(entry, _)| *entry < name);
-        let (mut count, mut same) = (0, false);
-        for ((_, said), found) in
-            self.entries.iter().zip(&mut self.found).skip(first).take_while(|((entry, _), _)| *entry == name)
-        {
-            (count, *found) = (count + 1, true);
-            same |= says.is_none_or(|says| part(says) == *said);
-        }
-        (count, same)
-    }
-
-    fn without_a_row(&self) -> i64 {
-        i64::try_from(self.found.iter().filter(|found| !**found).count()).unwrap_or(i64::MAX)
-    }
-}
-
 /// Compares each decision of an environment with its entry.
 fn compare_decisions(
     tx: &mut Tx<'_>,
@@ -291,8 +253,7 @@ fn compare_decisions(
         let Some(last) = page.last() else { return Ok(()) };
         after = last.decision.id.to_bytes();
         for whole in &page {
-            let (token, record) = committed(whole, environment, secrets)?;
-            let (found, expected) = match logged.find(&token, record.as_ref()) {
+            let (found, expected) = match logged.find(&committed(whole, environment, secrets)?) {
                 (1, true) => continue,
                 (0, _) => ("no entry in the public log", "the entry of its token"),
                 (1, false) => {
@@ -312,20 +273,25 @@ fn compare_decisions(
     }
 }
 
-/// The hash of a decision's token, and that of its record.
+/// The entry of a decision. Without the secrets it is known by its token alone.
 fn committed(
     whole: &Whole,
     environment: &EnvironmentRecord,
     secrets: Option<&LogSecrets>,
-) -> Result<(Hash, Option<Hash>), Fault> {
+) -> Result<Named, Fault> {
     let token = decisions::token(whole, &environment.policy_version)?;
     let token = token_hash(&token).ok_or_else(|| Fault::corrupt("database: a token that has no hash"))?;
-    let Some(secrets) = secrets else { return Ok((token, None)) };
+    let Some(secrets) = secrets else { return Ok(Named::unopened(&token)) };
     // The record has nothing of what a review became, and so not of this instant.
     let row = decisions::show(whole, &environment.policy_version, Timestamp::from_millis(0))?;
     let record = decision_record(&mandate_core::json::one_line(row.get()))?;
-    let blind = secrets.environment(environment.environment).blind.decision(whole.decision.id);
-    Ok((token, Some(record_hash(&blind, record.as_bytes()))))
+    let secrets = secrets.environment(environment.environment);
+    let record = record_hash(&secrets.blind.decision(whole.decision.id), record.as_bytes());
+    let sequence = u64::try_from(whole.decision.sequence)
+        .map_err(|_| Fault::corrupt("database: decisions.sequence is negative"))?;
+    let tag = secrets.watch.decision(&whole.decision.request.agent, sequence);
+    Named::of(&Entry::Decision { tag, token, record }, true)
+        .ok_or_else(|| Fault::new("a decision has no entry"))
 }
 
 /// Compares each governing record of an environment with its entry, but for those that wait to be appended.
@@ -350,8 +316,8 @@ fn compare_records(
                 report("a gap before this number", "1, 2, 3 … without a gap");
             }
             before = record.number;
-            if let Entry::Governing { random, record: says, .. } = governing_entry(&record, secrets) {
-                match logged.find(&random, Some(&says)) {
+            if let Some(expected) = Named::of(&governing_entry(&record, secrets), true) {
+                match logged.find(&expected) {
                     (1, true) if record.logged => {}
                     (1, true) => {
                         report("an entry in the public log already", "a record that waits to be appended");
