@@ -286,3 +286,30 @@ async fn no_checkpoint_gets_more_cosignatures_than_can_be_read() {
     assert_eq!(published(&world).checkpoint().size(), log(&world).tree.size());
     assert_eq!(check::findings(&world.database), []);
 }
+
+/// One that answers later than the majority and its moment. The log grows with each checkpoint.
+#[tokio::test]
+async fn a_slow_witness_cosigns_a_busy_log_now_and_then() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    let of = of(&world);
+    for name in ["w1.example", "w2.example"] {
+        add(&world, name, honest(name, &of));
+    }
+    let slow = |body: &[u8]| {
+        thread::sleep(Duration::from_millis(400));
+        let asked = AddCheckpoint::parse(body).unwrap();
+        (200, format!("{}\n", cosign(&key("slow.example"), asked.checkpoint.checkpoint(), 1_781_524_800)))
+    };
+    add(&world, "slow.example", serving(slow));
+    let (keeper, mut cosigned) = (keeper(&world, None), 0);
+    for _ in 0..10 {
+        world.ask(&agent, "1").await;
+        keeper.keep(Sandbox).await.unwrap();
+        // The witness takes one request at a time.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        cosigned += u32::from(has_cosigned(&world, "slow.example"));
+        assert_eq!(log(&world).checkpoint, log(&world).witnessed);
+    }
+    assert!(cosigned >= 1);
+}

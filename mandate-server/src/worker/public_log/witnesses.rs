@@ -28,6 +28,8 @@ use crate::store::sql::witnesses::{self, Witness};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for the others when more than half have cosigned.
 const MOMENT: Duration = Duration::from_millis(100);
+/// Each checkpoint of this number waits for all witnesses as long as there is patience, so that a slow one cosigns now and then.
+const OUTWAITED: u32 = 10;
 /// How often a witness that has not cosigned the newest checkpoint of a quiet log is asked again.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How many connections are kept.
@@ -45,6 +47,8 @@ pub(super) struct Witnesses {
     sizes: Mutex<HashMap<(String, i64), u64>>,
     /// When those that had not cosigned were asked again last, for each kind of log.
     asked: Mutex<HashMap<&'static str, Instant>>,
+    /// How many checkpoints of each kind of log were cosigned since one has waited for all.
+    hurried: Mutex<HashMap<EnvironmentKind, u32>>,
     /// The size of each log that was signed last, as this server has seen it.
     signed: Mutex<HashMap<i64, u64>>,
 }
@@ -106,7 +110,8 @@ impl Witnesses {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let client = Client::new(Arc::new(SystemNames), PATIENCE, MAX_IDLE)
             .map_err(|e| Fault::new(format!("witnesses: {e}")))?;
-        Ok(Self { client, clock, sizes: Mutex::default(), asked: Mutex::default(), signed: Mutex::default() })
+        let (sizes, asked) = (Mutex::default(), Mutex::default());
+        Ok(Self { client, clock, sizes, asked, hurried: Mutex::default(), signed: Mutex::default() })
     }
 
     /// Whether witnesses may be asked again for a checkpoint of a log of this kind, which is noted.
@@ -117,6 +122,14 @@ impl Witnesses {
             asked.insert(kind.as_str(), Instant::now());
         }
         may
+    }
+
+    /// Whether this checkpoint of a log of this kind is one that waits for all.
+    fn waits_for_all(&self, kind: EnvironmentKind) -> bool {
+        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = hurried.entry(kind).or_default();
+        *count = (*count + 1) % OUTWAITED;
+        *count == 0
     }
 
     /// Whether the database may have been restored since this server has seen it last: it is seen for the first time, or less is
@@ -150,7 +163,7 @@ impl Witnesses {
     }
 
     /// Has a checkpoint cosigned by those that have not yet, and answer in time. Once more than half have, the others have a
-    /// moment left.
+    /// moment left, but for each tenth checkpoint.
     pub(super) async fn cosign(
         &self,
         store: &Store,
@@ -159,7 +172,7 @@ impl Witnesses {
     ) -> Result<Answers, Fault> {
         let witnesses = store.read(witnesses::all).await??;
         // More than half; without witnesses there is no quorum to have.
-        let quorum = witnesses.len() / 2 + 1;
+        let (quorum, for_all) = (witnesses.len() / 2 + 1, self.waits_for_all(log.kind));
         let (mut cosigned, mut said) = (0, Vec::new());
         {
             let has = |witness: &Witness| matches!(checkpoint.cosignature(&witness.key), Ok(Some(_)));
@@ -172,7 +185,7 @@ impl Witnesses {
             while let Ok(Some(one)) = tokio::time::timeout_at(until, asked.next()).await {
                 have += usize::from(matches!(one, Said::Cosigned(_)));
                 said.push(one);
-                if have >= quorum {
+                if have >= quorum && !for_all {
                     until = until.min(Instant::now() + MOMENT);
                 }
             }
