@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper::header::HeaderValue;
 use tokio::sync::{Semaphore, watch};
+use tracing::warn;
 
 use super::{Tasks, Urls, blocking};
 use crate::clock::{Clock, CorrectedClock, Entropy, Ids, Skew};
@@ -23,6 +24,7 @@ use crate::service::decide::Engine;
 use crate::service::endpoint::EgressPolicy;
 use crate::service::moments::Moments;
 use crate::service::people::challenges::Challenges;
+use crate::service::public_log;
 use crate::service::signing::rotation::Maker;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
@@ -246,6 +248,10 @@ fn prepare(
     owned.migrate(&|shown| clock.database(shown))?;
     let keyring = store::run_once(database, |tx| {
         signing::ensure(tx, Maker { master: master_key, entropy }, issuer, clock.now())?;
+        for log in public_log::keys::of_another_issuer(tx, issuer)? {
+            let (kind, log) = (log.kind, log.origin);
+            warn!(%kind, log, issuer, "the public log has the name of another issuer; see `mandate-server log new-origin`");
+        }
         Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)
     })?;
     keyring.map_err(|refusal| Fault::new(refusal.message))

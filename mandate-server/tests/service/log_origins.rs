@@ -6,7 +6,7 @@ use mandate_core::EnvironmentKind::Sandbox;
 use mandate_core::log::{Entry, Policy, Tile, VerifierKey};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::service::audit::Operator;
-use mandate_server::service::public_log::{Remembered, append, operated, publish, serve};
+use mandate_server::service::public_log::{Remembered, append, keys, operated, publish, serve};
 use mandate_server::service::signing::rotation::{self, Maker};
 use mandate_server::store::sql::public_log::PublicLog;
 use mandate_server::store::tx::Tx;
@@ -382,4 +382,18 @@ async fn a_checkpoint_that_was_signed_before_a_log_ended_is_not_published_after_
     let served = apart::run_once(&world.database, |tx| Ok(serve::checkpoint(tx, (Sandbox, 1))?));
     assert_eq!(served.unwrap().unwrap(), old.checkpoint);
     assert_eq!(check::findings(&world.database), []);
+}
+
+#[tokio::test]
+async fn a_log_under_the_name_of_another_issuer_is_named() {
+    let world = World::new().await;
+    let of = |issuer: &str| {
+        let others = apart::run_once(&world.database, |tx| Ok(keys::of_another_issuer(tx, issuer)?));
+        others.unwrap().unwrap().into_iter().map(|log| log.origin).collect::<Vec<_>>()
+    };
+    let (_, second) = new_origin(&world, None);
+    assert!(second.origin.ends_with("/2"));
+    assert_eq!(of(crate::world::ISSUER), Vec::<String>::new());
+    let others = of("https://other.example");
+    assert!(others.len() == 2 && others.contains(&second.origin), "{others:?}");
 }

@@ -35,6 +35,21 @@ pub fn ensure(tx: &mut Tx<'_>, maker: Maker<'_>, issuer: &str, now: Timestamp) -
     Ok(())
 }
 
+/// The newest log of each kind that does not have the name of this issuer: it was begun under another.
+///
+/// # Errors
+/// The database fails.
+pub fn of_another_issuer(tx: &mut Tx<'_>, issuer: &str) -> Result<Vec<PublicLog>, Fault> {
+    let mut others = Vec::new();
+    for kind in EnvironmentKind::ALL {
+        let log = sql::public_log::newest(tx, kind)?;
+        if log.origin != origin(issuer, kind, number(&log.origin)) {
+            others.push(log);
+        }
+    }
+    Ok(others)
+}
+
 /// Begins another log of a kind, with these entries, as its number `number`. The signing keys that are published follow.
 ///
 /// # Errors
