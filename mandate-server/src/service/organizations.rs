@@ -25,7 +25,7 @@ pub struct Create {
     pub at: Timestamp,
 }
 
-/// Creates an organization. Its sandbox begins in enforce, its production environment in observe.
+/// Creates an organization. Its environments begin in their [`initial_mode`].
 ///
 /// # Errors
 /// The name is taken.
@@ -36,15 +36,24 @@ pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), ScriptError> {
         return Err(Refusal::new(Code::NameTaken, message).into());
     };
     let policy_version = PolicyVersion::parse(&format!("pol_{}.1", command.at.day()))?;
-    for (kind, mode, key) in [
-        (EnvironmentKind::Sandbox, Mode::Enforce, &command.sandbox_key),
-        (EnvironmentKind::Production, Mode::Observe, &command.live_key),
-    ] {
+    for (kind, key) in
+        [(EnvironmentKind::Sandbox, &command.sandbox_key), (EnvironmentKind::Production, &command.live_key)]
+    {
+        let mode = initial_mode(kind);
         let environment =
             sql::environments::insert(tx, organization, kind, &policy_version, mode, command.at)?;
         sql::keys::insert(tx, key.hash(), environment, None, DEFAULT_RATE, command.at)?;
     }
     Ok(())
+}
+
+/// The mode in which an environment begins.
+#[must_use]
+pub fn initial_mode(kind: EnvironmentKind) -> Mode {
+    match kind {
+        EnvironmentKind::Sandbox => Mode::Enforce,
+        EnvironmentKind::Production => Mode::Observe,
+    }
 }
 
 /// The environments of one organization, or of all, in the order of their creation.

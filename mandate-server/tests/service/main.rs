@@ -30,6 +30,7 @@ mod events;
 mod exports;
 mod files;
 mod flips;
+mod granted;
 mod left_over;
 mod limits;
 mod lists;

@@ -27,6 +27,7 @@ mod escrows;
 mod events;
 mod exports;
 mod fan_out;
+mod granted;
 mod left_over;
 mod limits;
 mod lists;

@@ -1,5 +1,6 @@
 //! Checks the public logs: the tree is that of the entries, and each row has its entry.
 
+mod granted;
 mod logged;
 mod signing_keys;
 
@@ -11,6 +12,7 @@ use mandate_core::log::{
 };
 use mandate_core::{EnvironmentKind, Timestamp};
 
+use self::granted::Granted;
 use self::logged::{Logged, Named};
 use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS};
@@ -294,7 +296,8 @@ fn committed(
         .ok_or_else(|| Fault::new("a decision has no entry"))
 }
 
-/// Compares each governing record of an environment with its entry, but for those that wait to be appended.
+/// Compares each governing record of an environment with its entry, but for those that wait to be appended, and what is governed
+/// with the records.
 fn compare_records(
     tx: &mut Tx<'_>,
     environment: &EnvironmentRecord,
@@ -302,10 +305,10 @@ fn compare_records(
     logged: &mut Logged,
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
-    let (mut after, mut before) = (0, 0);
+    let (mut after, mut before, mut granted) = (0, 0, Granted::default());
     loop {
         let page = sql::log_records::onward(tx, environment.environment, after, PAGE)?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else { return granted.compare(tx, environment, listener) };
         after = last.number;
         for record in page {
             let mut report = |found: &str, expected: &str| {
@@ -316,6 +319,7 @@ fn compare_records(
                 report("a gap before this number", "1, 2, 3 … without a gap");
             }
             before = record.number;
+            granted.take(&record.record);
             if let Some(expected) = Named::of(&governing_entry(&record, secrets), true) {
                 match logged.find(&expected) {
                     (1, true) if record.logged => {}

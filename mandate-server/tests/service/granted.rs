@@ -1,0 +1,79 @@
+//! Mandates and modes are what the public log has of them.
+
+use mandate_core::EnvironmentKind::Sandbox;
+use mandate_server::clock::Clock as _;
+use mandate_server::model::records::Mode;
+use mandate_server::service::enforcement;
+use mandate_tests::Kind;
+
+use crate::check;
+use crate::public_log::keeper;
+use crate::world::World;
+
+/// On SQLite these rows have checksums, which SQL does not write.
+#[tokio::test]
+async fn a_mandate_or_a_mode_that_is_not_what_was_recorded_is_found() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "1").await;
+    world.mandate(&agent, 2_000, "").await;
+    let id = world.mandate(&agent, 3_000, "").await;
+    world.revoke(&id).await;
+    world.mandate(&agent, 4_000, "").await;
+    for mode in [Mode::Observe, Mode::Enforce] {
+        world.clock.advance(1);
+        let (call, at) = (world.call(&world.organization), world.clock.now());
+        world.write(call, move |tx, call| enforcement::set(tx, call, mode, at)).await;
+    }
+    assert_eq!(check::findings(&world.database), []);
+    keeper(&world, None).keep(Sandbox).await.unwrap();
+    assert_eq!(check::findings(&world.database), []);
+    for (change, back, wanted) in [
+        (
+            "UPDATE mandates SET terms = replace(terms, '4000', '9000')",
+            "UPDATE mandates SET terms = replace(terms, '9000', '4000')",
+            "mandates: terms {",
+        ),
+        (
+            "UPDATE mandates SET terms = replace(terms, '2026-12-31', '2027-12-31')",
+            "UPDATE mandates SET terms = replace(terms, '2027-12-31', '2026-12-31')",
+            "mandates: terms {",
+        ),
+        (
+            "UPDATE mandates SET terms = replace(terms, 'role:cfo', 'role:ceo')",
+            "UPDATE mandates SET terms = replace(terms, 'role:ceo', 'role:cfo')",
+            "mandates: terms {",
+        ),
+        (
+            "UPDATE mandates SET revoked_at = revoked_at + 1",
+            "UPDATE mandates SET revoked_at = revoked_at - 1",
+            "mandates: revoked_at 2",
+        ),
+        (
+            "UPDATE mandates SET created_at = created_at - 1",
+            "UPDATE mandates SET created_at = created_at + 1",
+            "mandates: created_at 2",
+        ),
+        (
+            "UPDATE environments SET mode = 'observe' WHERE kind = 'sandbox'",
+            "UPDATE environments SET mode = 'enforce' WHERE kind = 'sandbox'",
+            "environments: observe since 2",
+        ),
+        (
+            "UPDATE environments SET mode = 'enforce' WHERE kind = 'production'",
+            "UPDATE environments SET mode = 'observe' WHERE kind = 'production'",
+            "environments: enforce since 2",
+        ),
+    ] {
+        assert!(world.change(change) > 0, "{change}");
+        let found = check::found(&world.database);
+        let wanted = match crate::KIND {
+            Kind::Postgres => wanted,
+            Kind::Sqlite => "a checksum of other values",
+        };
+        assert!(found.iter().any(|found| found.contains(wanted)), "{change}: {found:?}");
+        world.change(back);
+        assert_eq!(check::findings(&world.database), [], "{back}");
+    }
+}
