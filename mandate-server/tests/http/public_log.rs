@@ -15,7 +15,7 @@ use mandate_server::store::tx::Tx;
 use mandate_tests::wait::until_async;
 
 use crate::apart;
-use crate::wire::exchange;
+use crate::wire::{Reply, exchange};
 use crate::world::{World, spend};
 
 /// How long a checkpoint may take here.
@@ -46,6 +46,25 @@ async fn look_up(public: SocketAddr, hash: &str, wanted: [&str; 3]) {
     assert!(!get("?other=1").await.body.contains("id=\"found\""));
 }
 
+/// The newest checkpoint. Who has it gets it once only.
+async fn checkpoint(public: SocketAddr) -> Reply {
+    let get = async |headers: &str| exchange(public, "GET", "/log/sandbox/checkpoint", headers, b"").await;
+    let mut checkpoint = get("").await;
+    loop {
+        let etag = checkpoint.header("etag").unwrap().to_owned();
+        let again = get(&format!("If-None-Match: {etag}\r\n")).await;
+        if again.status == 304 {
+            break;
+        }
+        // Another one has come meanwhile.
+        assert!(again.status == 200 && again.body != checkpoint.body, "{}", again.status);
+        checkpoint = again;
+    }
+    assert_eq!(checkpoint.header("cache-control"), Some("no-cache"));
+    assert_eq!(get("If-None-Match: \"another\"\r\n").await.status, 200);
+    checkpoint
+}
+
 #[tokio::test]
 async fn the_public_listener_serves_what_verifies() {
     let world = World::start().await;
@@ -73,20 +92,7 @@ async fn the_public_listener_serves_what_verifies() {
     let proved = LogProof::parse(proof.body.as_bytes()).unwrap();
     proved.verify_decision(token, Some(&key), &Policy::none()).unwrap();
 
-    let mut checkpoint = get("/log/sandbox/checkpoint", "").await;
-    let etag = loop {
-        let etag = checkpoint.header("etag").unwrap().to_owned();
-        let again = get("/log/sandbox/checkpoint", &format!("If-None-Match: {etag}\r\n")).await;
-        if again.status == 304 {
-            break etag;
-        }
-        // Another one has come meanwhile.
-        assert!(again.status == 200 && again.body != checkpoint.body, "{}", again.status);
-        checkpoint = again;
-    };
-    assert_eq!(checkpoint.header("cache-control"), Some("no-cache"));
-    let other = get("/log/sandbox/checkpoint", "If-None-Match: \"another\"\r\n").await;
-    assert_eq!(other.status, 200, "{etag}");
+    let checkpoint = checkpoint(public).await;
     let signed = SignedCheckpoint::parse(checkpoint.body.as_bytes()).unwrap();
     let size = signed.verify(&key).unwrap().size();
 
