@@ -1,11 +1,11 @@
-//! Free text that people read: any Unicode, but nothing that changes how it is shown, or that a database cannot store.
+//! Free text in a body.
 
 use std::ops::RangeInclusive;
 
 use mandate_core::Invalid;
 use mandate_core::json::Field;
 
-use crate::model::text::is_bidirectional_control;
+use crate::model::text;
 
 /// What free text matches, apart from its length.
 pub(super) const PATTERN: &str = "^(?:[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]|\\r\\n)*$";
@@ -13,48 +13,8 @@ pub(super) const PATTERN: &str = "^(?:[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\
 /// The text of a field, of so many characters.
 pub(super) fn free_text(field: &Field<'_>, length: RangeInclusive<usize>) -> Result<String, Invalid> {
     let text = field.string()?;
-    if !length.contains(&text.chars().count()) {
-        let (least, most) = length.into_inner();
-        let wanted = if least == 0 { format!("at most {most}") } else { format!("{least} to {most}") };
-        return Err(Invalid::new(field.path(), format!("must be {wanted} characters long")));
-    }
-    match refused(&text) {
-        None => Ok(text.into_owned()),
-        Some((place, found, accepted)) => {
-            let code = u32::from(found);
-            Err(Invalid::new(
-                field.path(),
-                format!("must hold no {accepted}; character {place} is U+{code:04X}"),
-            ))
-        }
-    }
-}
-
-/// The first character that is not accepted: its place, counted from 1, and what it is one of.
-fn refused(text: &str) -> Option<(usize, char, &'static str)> {
-    let mut characters = (1..).zip(text.chars()).peekable();
-    while let Some((place, found)) = characters.next() {
-        let accepted = match found {
-            '\n' | '\t' => true,
-            '\r' => characters.peek().is_some_and(|(_, next)| *next == '\n'),
-            found if is_bidirectional_control(found) => {
-                return Some((
-                    place,
-                    found,
-                    "bidirectional controls: they change the order in which text is shown",
-                ));
-            }
-            found => !found.is_control(),
-        };
-        if !accepted {
-            return Some((
-                place,
-                found,
-                "control characters but line feed, carriage return before it, and tab",
-            ));
-        }
-    }
-    None
+    text::free(&text, length).map_err(|problem| Invalid::new(field.path(), problem))?;
+    Ok(text.into_owned())
 }
 
 #[cfg(test)]
