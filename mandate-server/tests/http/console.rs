@@ -16,6 +16,7 @@
 //! | 10,000 sign-ins | `ten_thousand_sign_ins_fill_nothing_and_keep_nobody_out` in `service/attacks.rs`; `a_client_begins_so_many_sign_ins_in_a_minute_and_keeps_no_other_out` |
 //! | a flood of refusals that hides others | `a_flood_of_refusals_hides_those_of_nobody_else_and_says_that_it_hides` |
 //! | HTML in every free text | `what_people_have_typed_is_text_on_every_page` here; `what_an_address_says_is_text_or_refused`; `denial` in `tests/pages/console.mjs` |
+//! | a control character, or one that turns the text around, in a reason | `a_reason_that_the_api_refuses_is_refused_by_the_console` here |
 //! | a guess which organizations exist | `no_answer_before_a_session_shows_which_organizations_exist` here |
 
 mod attacks;
@@ -341,4 +342,44 @@ async fn live_and_observe_mode_are_marked_on_every_page() {
             }
         }
     }
+}
+
+/// As the API refuses them. Nothing is kept: neither a statement, nor an audit record.
+#[tokio::test]
+async fn a_reason_that_the_api_refuses_is_refused_by_the_console() {
+    let world = started().await;
+    let (_, review) = review(&world).await;
+    let person = SignedIn::new(&world, EnvironmentKind::Sandbox, ("role:finance", May::Review));
+    let deny = async |reason: &str| {
+        let body = json!({ "answer": "deny", "review": review, "reason": reason });
+        post_with(&world, &person.cookie(), "/sandbox/acme/statements", &body).await
+    };
+    let controls =
+        "must hold no control characters but line feed, carriage return before it, and tab; character";
+    let order =
+        "must hold no bidirectional controls: they change the order in which text is shown; character";
+    let length = "must be 1 to 500 characters long".to_owned();
+    for (reason, problem) in [
+        ("no\0", format!("{controls} 3 is U+0000")),
+        ("\u{1b}[2Jno", format!("{controls} 1 is U+001B")),
+        ("no\ryes", format!("{controls} 3 is U+000D")),
+        ("no \u{202e}sey", format!("{order} 4 is U+202E")),
+        ("", length.clone()),
+        (&"é".repeat(501), length),
+        (" \n", "must say why, in 1 to 500 characters; it is empty".to_owned()),
+    ] {
+        let refused = deny(reason).await.refused(400, "invalid_request");
+        assert_eq!(refused, format!("reason {problem}"), "{reason:?}");
+    }
+    let statements = || {
+        let counted = apart::run_once(&world.settings.database, |tx| {
+            Ok(tx.one_row("SELECT COUNT(*) FROM statements", &[])?.integer()?)
+        });
+        counted.unwrap().unwrap()
+    };
+    assert_eq!(statements(), 0);
+    for reason in ["é".repeat(500), "no,\r\n\tnot now \u{2028}".to_owned()] {
+        assert_eq!(deny(&reason).await.status, 200, "{reason:?}");
+    }
+    assert_eq!(statements(), 2);
 }

@@ -310,6 +310,22 @@ async fn nothing_of_another_organization_is_reached() {
 }
 
 #[tokio::test]
+async fn a_statement_holds_no_reason_that_is_no_free_text() {
+    let world = World::new().await;
+    let (ada, _) = person(&world, "Ada", "role:cfo", May::Review).await;
+    let (review, _) = review(&world).await;
+    for (reason, message) in [
+        ("a\0".to_owned(), "character 2 is U+0000"),
+        ("\u{202e}".to_owned(), "character 1 is U+202E"),
+        ("x".repeat(501), "reason must be at most 500 characters long"),
+    ] {
+        let refused = issue(&world, &ada, Subject::Deny(review, Some(reason))).await.unwrap_err();
+        assert!(refused.message.ends_with(message), "{}", refused.message);
+    }
+    assert_eq!(world.number("SELECT COUNT(*) FROM statements"), 0);
+}
+
+#[tokio::test]
 async fn a_session_is_given_so_many_statements() {
     let world = World::new().await;
     let (ada, _) = person(&world, "Ada", "role:cfo", May::Review).await;

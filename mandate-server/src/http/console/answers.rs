@@ -10,10 +10,12 @@ use serde::Serialize;
 
 use super::post::{Post, answered, base64url, challenge};
 use super::session::session_over;
+use crate::http::free_text::free_text;
 use crate::http::respond::Failure;
 use crate::service::people::Viewer;
 use crate::service::people::answers::{self, Outcome};
 use crate::service::people::statements::{self, Subject};
+use crate::service::reviews::MAX_REASON;
 
 /// A statement to be shown and signed.
 #[derive(Serialize)]
@@ -74,7 +76,7 @@ fn subject(mut body: Object<'_>) -> Result<Subject, Invalid> {
         "approve" => Subject::Approve(review(&mut body)?),
         "deny" => {
             let review = review(&mut body)?;
-            let reason = body.require("reason")?.string()?.into_owned();
+            let reason = free_text(&body.require("reason")?, 1..=MAX_REASON)?;
             if reason.trim().is_empty() {
                 return Err(Invalid::new("reason", "must say why, in 1 to 500 characters; it is empty"));
             }

@@ -9,6 +9,7 @@ use super::{May, Viewer, sessions};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::model::people::{PersonRecord, StatementRecord};
+use crate::model::text;
 use crate::service::moments::Moments;
 use crate::service::reviews::MAX_REASON;
 use crate::store::sql;
@@ -27,7 +28,7 @@ pub(super) const REFUSED: &str = "person.answer_refused";
 pub enum Subject {
     /// Approve a review.
     Approve(ReviewId),
-    /// Deny a review, with a reason of at most [`MAX_REASON`] characters.
+    /// Deny a review, with a reason: free text of at most [`MAX_REASON`] characters.
     Deny(ReviewId, Option<String>),
     /// Stop an agent: revoke the mandate that governs it.
     Stop(MandateId),
@@ -149,9 +150,9 @@ fn about(tx: &mut Tx<'_>, environment: i64, subject: &Subject, now: Timestamp) -
         Subject::Deny(id, reason) => (*id, reason.clone()),
         Subject::Stop(mandate) => return stop(tx, environment, *mandate),
     };
-    if let Some(length) = reason.as_ref().map(|reason| reason.chars().count()).filter(|n| *n > MAX_REASON) {
-        let message = format!("reason must be at most {MAX_REASON} characters long; it has {length}");
-        return Err(Refusal::invalid(message).into());
+    if let Some(reason) = &reason {
+        text::free(reason, 0..=MAX_REASON)
+            .map_err(|problem| Refusal::invalid(format!("reason {problem}")))?;
     }
     let lost = || Fault::corrupt("database: a review's decision, or the decision's mandate, is not there");
     let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
