@@ -11,6 +11,7 @@ use mandate_server::service::people::refused::{MAX_RECORDED, RECORDED_SECONDS, f
 use mandate_server::service::people::sessions::{self, KEPT_LINK_SECONDS, LONGEST_SECONDS, MAX_SESSIONS};
 use mandate_server::service::people::statements::{STATEMENT_SECONDS, Subject};
 use mandate_server::service::people::{self, ENROLMENT_SECONDS, May, Secret, Viewer, sign_in as service};
+use mandate_server::store::sql;
 use serde_json::json;
 
 use crate::authenticator::{
@@ -143,6 +144,46 @@ async fn no_link_is_good_twice_or_late_and_each_attempt_is_recorded() {
     assert_eq!(enrol(&world, newest_link, &other).await.unwrap_err().code.status(), 404);
     assert_eq!(audited(&world).len(), before + 1);
     assert_eq!(world.number("SELECT COUNT(*) FROM enrolments"), 0);
+}
+
+/// The host is the same, so that browsers still offer the passkey: what it signs would not pass an audit.
+#[tokio::test]
+async fn a_passkey_of_another_origin_neither_signs_in_nor_answers() {
+    let world = World::new().await;
+    let (ada, key) = person(&world, "Ada", "role:cfo", May::Review).await;
+    let review = review(&world).await;
+    let issued = issue(&world, &ada, Subject::Approve(review)).await.unwrap();
+    let excluded = async || {
+        let link = Secret::new(world.ids.random());
+        let (of, by) = (acme(), operator(&world));
+        let whose = (ada.person.id, &link);
+        operate(&world, |tx| people::enrol(tx, &world.moments, (&of, SANDBOX), whose, &by)).unwrap();
+        begin(&world, &link).await.unwrap().excluded.len()
+    };
+    assert_eq!(excluded().await, 1);
+    let former = format!("{ORIGIN}:8443");
+    operate(&world, |tx| {
+        let mut moved = sql::people::find_key(tx, ada.environment.id, &key.credential)?.unwrap();
+        tx.execute("DELETE FROM person_keys", &[])?;
+        moved.origin = former.clone();
+        Ok(sql::people::insert_key(tx, &moved)?)
+    })
+    .unwrap();
+    let message = format!(
+        "this passkey was registered at {former}, and the console is at {ORIGIN}; ask the operator for a link, and register a \
+         passkey again"
+    );
+    let refused = recorded("person.answer_refused", "registered_elsewhere");
+    let asked = issue(&world, &ada, Subject::Approve(review)).await.unwrap_err();
+    assert_eq!((asked.code.status(), &asked.message, newest(&world)), (403, &message, refused.clone()));
+    let before = audited(&world).len();
+    let answered = answer(&world, &ada, issued.challenge, key.sign(issued.challenge)).await.unwrap_err();
+    assert_eq!((answered.code.status(), &answered.message, newest(&world)), (403, &message, refused));
+    assert_eq!(audited(&world).len(), before + 1);
+    assert_eq!(signed_in(&world, &key).await.unwrap_err(), message);
+    assert_eq!(newest(&world), recorded("person.sign_in_failed", "registered_elsewhere"));
+    // The device that holds it may register again.
+    assert_eq!(excluded().await, 0);
 }
 
 /// Statements are kept as long as the session that was given them can last.

@@ -185,7 +185,10 @@ pub(crate) async fn enrol(
 pub(crate) async fn begin(world: &World, secret: &Secret) -> Result<Registering, Refusal> {
     let (moments, environment) = (Arc::clone(&world.moments), world.organization.environment.clone());
     let link = Secret::parse(&secret.to_text()).unwrap();
-    run(world, move |tx| enrolment::begin(tx, &moments, &challenges(), (&environment, &acme()), &link)).await
+    run(world, move |tx| {
+        enrolment::begin(tx, &moments, &challenges(), &party(), (&environment, &acme()), &link)
+    })
+    .await
 }
 
 pub(crate) async fn finish(
@@ -212,7 +215,7 @@ pub(crate) async fn person(world: &World, name: &str, role: &str, may: May) -> (
 
 pub(crate) async fn issue(world: &World, viewer: &Viewer, subject: Subject) -> Result<Issued, Refusal> {
     let (moments, viewer) = (Arc::clone(&world.moments), viewer.clone());
-    run(world, move |tx| statements::issue(tx, &moments, &viewer, &subject, ISSUER)).await
+    run(world, move |tx| statements::issue(tx, &moments, &viewer, &subject, (ISSUER, &party()))).await
 }
 
 pub(crate) async fn answer(

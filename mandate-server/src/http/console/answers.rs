@@ -8,6 +8,7 @@ use mandate_core::people::{Assertion, CredentialId};
 use mandate_core::{DecisionId, Invalid, MandateId, ReviewId, Timestamp, Verdict};
 use serde::Serialize;
 
+use super::Console;
 use super::post::{Post, answered, base64url, challenge};
 use super::session::session_over;
 use crate::http::free_text::free_text;
@@ -56,8 +57,12 @@ impl Post {
 pub(super) async fn issue(post: Post) -> Result<Response, Failure> {
     let viewer = post.viewer().await?;
     let subject = post.parse(subject)?;
-    let (moments, by) = (Arc::clone(&post.console.moments), post.console.issuer.clone());
-    let issued = post.write(move |tx| statements::issue(tx, &moments, &viewer, &subject, &by)).await?;
+    let console = Arc::clone(&post.console);
+    let issued = post.write(move |tx| {
+        let Console { moments, issuer, party, .. } = &*console;
+        statements::issue(tx, moments, &viewer, &subject, (issuer, party))
+    });
+    let issued = issued.await?;
     answered(&Issued {
         statement: &issued.json,
         challenge: base64url(&issued.challenge),

@@ -164,7 +164,8 @@ pub(super) async fn begin_enrol(post: Post) -> Result<Response, Failure> {
     let (console, organization) = (Arc::clone(&post.console), post.place.organization.clone());
     let begun = post.write(move |tx| {
         let of = (&environment, &organization);
-        enrolment::begin(tx, &console.moments, &console.challenges, of, &secret)
+        let Console { moments, challenges, party, .. } = &*console;
+        enrolment::begin(tx, moments, challenges, party, of, &secret)
     });
     let begun = begun.await?;
     answered(&Registering {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::refused::{self, refuse};
-use super::statements::{REFUSED, must_be_allowed};
+use super::statements::{REFUSED, must_be_allowed, must_be_of};
 use super::{Actor, Viewer, acting, record_by, sessions};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
@@ -45,7 +45,7 @@ pub enum Outcome {
 /// Takes an answer. Its statement is used up, whether the answer is good or not.
 ///
 /// # Errors
-/// The session is over; the statement is unknown, of another session, used or late; the assertion is refused; the person may
+/// The session is over; its passkey was registered at another origin; the statement is unknown, of another session, used or late; the assertion is refused; the person may
 /// not answer any more; or the review or the mandate cannot be answered.
 pub fn answer(
     tx: &mut Tx<'_>,
@@ -57,6 +57,7 @@ pub fn answer(
     assertion: &Assertion,
 ) -> Result<Outcome, ScriptError> {
     let (record, key, now) = sessions::hold(tx, moments, viewer)?;
+    must_be_of(tx, viewer, (&record, &key), party, now)?;
     let issued = used_up(tx, viewer, &record, challenge, now)?;
     let answer = Answer { statement: issued.statement, assertion: assertion.clone() };
     let statement = signed(tx, viewer, (&record, &key), (&answer, party), now)?;

@@ -29,7 +29,7 @@ pub struct Registering {
     pub person: Person,
     /// The user handle: the person's id.
     pub user_handle: [u8; 16],
-    /// The passkeys that the person has in force.
+    /// The passkeys that the person has in force and that were registered at this origin.
     pub excluded: Vec<CredentialId>,
 }
 
@@ -52,6 +52,7 @@ pub fn begin(
     tx: &mut Tx<'_>,
     moments: &Moments,
     challenges: &Challenges,
+    party: &RelyingParty,
     (environment, organization): (&Environment, &AgentName),
     secret: &Secret,
 ) -> Result<Registering, ScriptError> {
@@ -61,7 +62,7 @@ pub fn begin(
     must_have_room(&keys)?;
     let (of, random) = ((organization, environment.kind), moments.ids().random());
     let challenge = challenges.make(of, Purpose::Enrol(link.hash), now, &random);
-    let in_force = keys.into_iter().filter(|key| key.withdrawn_at.is_none());
+    let in_force = keys.into_iter().filter(|key| key.withdrawn_at.is_none() && key.origin == party.origin());
     Ok(Registering {
         challenge,
         user_handle: link.person.to_bytes(),

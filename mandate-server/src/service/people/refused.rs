@@ -1,11 +1,13 @@
 //! What a person may not do: refused, and written into the audit records where a person should see it.
 
+use mandate_core::people::RelyingParty;
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Person, acting, environment};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::{Environment, ScriptError};
+use crate::model::people::PasskeyRecord;
 use crate::service::audit::{self, AuditEntry, Operator};
 use crate::service::moments::Moments;
 use crate::store::sql;
@@ -16,6 +18,8 @@ use crate::store::tx::Tx;
 pub const MAX_RECORDED: i64 = 60;
 /// An hour.
 pub const RECORDED_SECONDS: i64 = 60 * 60;
+/// The check of [`elsewhere`], as audit records name it.
+pub(super) const ELSEWHERE: &str = "registered_elsewhere";
 /// Who acts, where nothing says who it is.
 const STRANGER: &str = "no session";
 /// What is concerned, where that is no person.
@@ -106,6 +110,18 @@ pub(super) fn session_over() -> Refusal {
 /// 403 for the reason given.
 pub(super) fn forbidden(message: impl Into<String>) -> Refusal {
     Refusal::new(Code::Forbidden, message)
+}
+
+/// Why a passkey is refused that was registered at another origin of the console, if it was. What it signs here would not hold
+/// later: an answer is audited against the origin at which its passkey was registered.
+pub(super) fn elsewhere(key: &PasskeyRecord, party: &RelyingParty) -> Option<String> {
+    let (then, now) = (&key.origin, party.origin());
+    (then != now).then(|| {
+        format!(
+            "this passkey was registered at {then}, and the console is at {now}; ask the operator for a link, and register a \
+             passkey again"
+        )
+    })
 }
 
 /// The fault of a row whose person is not there.

@@ -5,7 +5,7 @@ use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde_json::json;
 
 use super::challenges::{CHALLENGE_SECONDS, Challenges, Purpose};
-use super::refused::{lost, refuse};
+use super::refused::{ELSEWHERE, elsewhere, lost, refuse};
 use super::{Secret, Viewer, acting, record_by, sessions};
 use crate::error::{Code, Refusal};
 use crate::model::call::{Environment, ScriptError};
@@ -40,7 +40,8 @@ pub fn not_enrolled(
 /// assertion that is refused, but for the audit record.
 ///
 /// # Errors
-/// The challenge is not good any more, the passkey is not in force here, or the assertion is refused.
+/// The challenge is not good any more, the passkey is not in force here or was registered at another origin, or the assertion is
+/// refused.
 pub fn finish(
     tx: &mut Tx<'_>,
     moments: &Moments,
@@ -59,6 +60,11 @@ pub fn finish(
         let refusal = Refusal::new(Code::Unauthorized, format!("the passkey is refused: {refused}"));
         let who = (Some(&record.person), now);
         return refuse(tx, tenant, who, (FAILED, refused.name()), (details, refusal));
+    }
+    if let Some(why) = elsewhere(&key, party) {
+        let details = json!({ "credential": credential, "registered_at": key.origin });
+        let refusal = Refusal::new(Code::Unauthorized, why);
+        return refuse(tx, tenant, (Some(&record.person), now), (FAILED, ELSEWHERE), (details, refusal));
     }
     let end = match challenges.end(&challenge, of, Purpose::SignIn, now) {
         Ok(end) => end,

@@ -1,14 +1,14 @@
 //! Statements: what a person is given to sign, before they answer.
 
-use mandate_core::people::{Asked, CredentialId, Statement, Subject as Stated, challenge};
+use mandate_core::people::{Asked, CredentialId, RelyingParty, Statement, Subject as Stated, challenge};
 use mandate_core::{AgentId, MandateId, Principal, ReviewId, ReviewStatus, Timestamp};
 use serde_json::{Value, json};
 
-use super::refused::{forbidden, refuse};
+use super::refused::{ELSEWHERE, elsewhere, forbidden, refuse};
 use super::{May, Viewer, sessions};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
-use crate::model::people::{PersonRecord, StatementRecord};
+use crate::model::people::{PasskeyRecord, PersonRecord, StatementRecord};
 use crate::model::text;
 use crate::service::moments::Moments;
 use crate::service::reviews::MAX_REASON;
@@ -59,16 +59,17 @@ struct About {
 /// Gives a session a statement to be signed, which is good once.
 ///
 /// # Errors
-/// The session is over; the person may not review, or lacks the role; the review is not pending, or the mandate does not
+/// The session is over; its passkey was registered at another origin; the person may not review, or lacks the role; the review is not pending, or the mandate does not
 /// govern; or [`MAX_STATEMENTS`] were given to the session.
 pub fn issue(
     tx: &mut Tx<'_>,
     moments: &Moments,
     viewer: &Viewer,
     subject: &Subject,
-    issuer: &str,
+    (issuer, party): (&str, &RelyingParty),
 ) -> Result<Issued, ScriptError> {
     let (record, key, now) = sessions::hold(tx, moments, viewer)?;
+    must_be_of(tx, viewer, (&record, &key), party, now)?;
     let environment = viewer.environment.id;
     if sql::answers::open_statements(tx, environment, viewer.session, now)? >= MAX_STATEMENTS {
         let message = format!(
@@ -109,6 +110,20 @@ pub fn issue(
     };
     sql::answers::insert_statement(tx, &written)?;
     Ok(Issued { json, challenge: written.challenge, credential: key.credential, expires })
+}
+
+/// Refuses a passkey that was registered at another origin of the console, with an audit record.
+pub(super) fn must_be_of(
+    tx: &mut Tx<'_>,
+    viewer: &Viewer,
+    (record, key): (&PersonRecord, &PasskeyRecord),
+    party: &RelyingParty,
+    now: Timestamp,
+) -> Result<(), ScriptError> {
+    let Some(why) = elsewhere(key, party) else { return Ok(()) };
+    let of = (&viewer.environment, &viewer.organization);
+    let details = json!({ "credential": key.credential, "registered_at": key.origin });
+    refuse(tx, of, (Some(&record.person), now), (REFUSED, ELSEWHERE), (details, forbidden(why)))
 }
 
 /// Refuses a person who may not review, or does not have the role, with an audit record.
