@@ -153,6 +153,39 @@ async fn the_second_of_two_people_is_told_who_was_first() {
     assert_eq!(refused(&world), ["lost"]);
 }
 
+/// The page signs again when the first answer got lost on its way back.
+#[tokio::test]
+async fn an_answer_that_is_sent_again_has_its_outcome_again() {
+    let world = World::new().await;
+    let (ada, key) = person(&world, "Ada", "role:cfo", May::Review).await;
+    let agent = world.agent("a").await;
+    let stopped = MandateId::parse(&world.mandate(&agent, 1_000, "").await).unwrap();
+    let [(approved, _), (denied, _)] = [review(&world).await, review(&world).await];
+    for subject in [Subject::Approve(approved), Subject::Deny(denied, None), Subject::Stop(stopped)] {
+        let issued = issue(&world, &ada, subject.clone()).await.unwrap();
+        let made = key.sign(issued.challenge);
+        let outcome = answer(&world, &ada, issued.challenge, made.clone()).await.unwrap();
+        let (records, written) = (audited(&world).len(), governing(&world).len());
+        world.clock.advance(STATEMENT_SECONDS);
+        assert_eq!(answer(&world, &ada, issued.challenge, made).await.unwrap(), outcome);
+        if !matches!(subject, Subject::Stop(_)) {
+            let anew = key.sign(issued.challenge);
+            assert_eq!(answer(&world, &ada, issued.challenge, anew).await.unwrap(), outcome);
+        }
+        assert_eq!((audited(&world).len(), governing(&world).len()), (records, written));
+    }
+    // Another statement of the same review, used up by what was not signed, was not answered.
+    let (pending, _) = review(&world).await;
+    let subject = || Subject::Approve(pending);
+    let [other, first] =
+        [issue(&world, &ada, subject()).await.unwrap(), issue(&world, &ada, subject()).await.unwrap()];
+    assert!(answer(&world, &ada, other.challenge, key.sign([0; 32])).await.is_err());
+    answer(&world, &ada, first.challenge, key.sign(first.challenge)).await.unwrap();
+    let used = answer(&world, &ada, other.challenge, key.sign(other.challenge)).await.unwrap_err();
+    assert_eq!(used.message, "the statement is used: it is good once; open the page again");
+    assert_eq!(refused(&world), ["challenge", "used"]);
+}
+
 /// Each attack leaves the review pending, and an audit record that names the check.
 #[tokio::test]
 async fn what_was_not_signed_by_this_person_for_this_answer_is_refused() {

@@ -1,5 +1,6 @@
 //! Answers: what a person has signed takes effect, in one transaction with the script of a review or a mandate.
 
+use mandate_core::json::Object;
 use mandate_core::people::{Answer, Assertion, RelyingParty, Statement, Subject};
 use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp, Verdict};
 use serde_json::{Value, json};
@@ -42,7 +43,19 @@ pub enum Outcome {
     },
 }
 
-/// Takes an answer. Its statement is used up, whether the answer is good or not.
+/// What a statement is found to be.
+enum Used {
+    /// Good until now.
+    Now(StatementRecord),
+    /// Answered before, with this outcome.
+    Before(Outcome),
+}
+
+/// Why a used statement is refused whose answer was not kept.
+const USED: &str = "the statement is used: it is good once; open the page again";
+
+/// Takes an answer. Its statement is used up, whether the answer is good or not. An answer that was taken before has the same
+/// outcome again.
 ///
 /// # Errors
 /// The session is over; its passkey was registered at another origin; the statement is unknown, of another session, used or late; the assertion is refused; the person may
@@ -58,7 +71,10 @@ pub fn answer(
 ) -> Result<Outcome, ScriptError> {
     let (record, key, now) = sessions::hold(tx, moments, viewer)?;
     must_be_of(tx, viewer, (&record, &key), party, now)?;
-    let issued = used_up(tx, viewer, &record, challenge, now)?;
+    let issued = match used_up(tx, viewer, &record, (challenge, assertion), now)? {
+        Used::Now(issued) => issued,
+        Used::Before(outcome) => return Ok(outcome),
+    };
     let answer = Answer { statement: issued.statement, assertion: assertion.clone() };
     let statement = signed(tx, viewer, (&record, &key), (&answer, party), now)?;
     let role = role(tx, viewer.environment.id, &statement)?;
@@ -118,24 +134,58 @@ fn used_up(
     tx: &mut Tx<'_>,
     viewer: &Viewer,
     record: &PersonRecord,
-    challenge: [u8; 32],
+    (challenge, assertion): ([u8; 32], &Assertion),
     now: Timestamp,
-) -> Result<StatementRecord, ScriptError> {
+) -> Result<Used, ScriptError> {
     let found = sql::answers::find_statement(tx, viewer.environment.id, challenge)?;
     let found = found.filter(|statement| statement.session == viewer.session);
     let (check, message) = match found {
-        None => ("unknown", "the statement is unknown to this session"),
-        Some(statement) if statement.used_at.is_some() => ("used", "the statement is used: it is good once"),
-        Some(statement) if statement.expires_at <= now => ("late", LATE),
+        None => ("unknown", "the statement is unknown to this session; open the page again".to_owned()),
+        Some(statement) if statement.used_at.is_some() => {
+            if let Some(outcome) = kept(tx, viewer.environment.id, &statement, assertion)? {
+                return Ok(Used::Before(outcome));
+            }
+            ("used", USED.to_owned())
+        }
+        Some(statement) if statement.expires_at <= now => {
+            ("late", format!("{LATE}; nothing has changed, open the page again"))
+        }
         Some(statement) => {
             if sql::answers::use_statement(tx, viewer.environment.id, challenge, now)? {
-                return Ok(statement);
+                return Ok(Used::Now(statement));
             }
-            ("used", "the statement is used: it is good once")
+            ("used", USED.to_owned())
         }
     };
-    let refusal = Refusal::invalid(format!("{message}; nothing has changed, open the page again"));
-    refused(tx, viewer, record, (check, json!({})), (refusal, now))
+    refused(tx, viewer, record, (check, json!({})), (Refusal::invalid(message), now))
+}
+
+/// What has become of the answer to a statement that is used, if it was kept. A page whose answer got lost on its way back signs
+/// the statement of a review again; that of a mandate is known by what was signed.
+fn kept(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    issued: &StatementRecord,
+    assertion: &Assertion,
+) -> Result<Option<Outcome>, Fault> {
+    let lost = || Fault::corrupt("database: what an approval has decided is not there");
+    let subject = Statement::parse(&issued.statement)?.subject;
+    let Some(asked) = subject.asked() else {
+        let answer = Answer { statement: issued.statement.clone(), assertion: assertion.clone() };
+        let content = sql::answers::find(tx, environment, Sha256::digest(answer.to_json()).into())?;
+        return Ok(content.map(|_| Outcome::Stopped));
+    };
+    let Some(content) = sql::answers::of_review(tx, environment, asked.review)? else { return Ok(None) };
+    if Object::parse(content.as_bytes()).and_then(Answer::read)?.statement != issued.statement {
+        return Ok(None);
+    }
+    if matches!(subject, Subject::Deny(..)) {
+        return Ok(Some(Outcome::Denied));
+    }
+    let review = sql::decisions::find(tx, environment, asked.decision)?.and_then(|whole| whole.review);
+    let fresh = review.and_then(|review| review.fresh).ok_or_else(lost)?;
+    let decision = sql::decisions::find(tx, environment, fresh)?.ok_or_else(lost)?.decision;
+    Ok(Some(Outcome::Approved { decision: fresh, verdict: decision.verdict, reason: decision.reason }))
 }
 
 /// The statement of an answer whose signature holds, under the session's passkey.
