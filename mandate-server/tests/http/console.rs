@@ -17,10 +17,13 @@
 //! | a flood of refusals that hides others | `a_flood_of_refusals_hides_those_of_nobody_else_and_says_that_it_hides` |
 //! | HTML in every free text | `what_people_have_typed_is_text_on_every_page` here; `what_an_address_says_is_text_or_refused`; `denial` in `tests/pages/console.mjs` |
 //! | a control character, or one that turns the text around, in a reason | `a_reason_that_the_api_refuses_is_refused_by_the_console` here |
+//! | a download, or a page that waits, after the session's end | `console/outlived.rs` |
+//! | a passkey of another origin of the same host | `a_passkey_of_another_origin_neither_signs_in_nor_answers` in `service/attacks.rs` |
 //! | a guess which organizations exist | `no_answer_before_a_session_shows_which_organizations_exist` here |
 
 mod attacks;
 mod pages;
+mod outlived;
 
 use std::sync::Arc;
 

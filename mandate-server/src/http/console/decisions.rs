@@ -9,20 +9,20 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use mandate_core::log::token_hash;
 use mandate_core::{AgentId, Day, DecisionId, Invalid, Timestamp, Verdict};
 
 use super::Console;
 use super::frame::{DECISIONS, Frame, Shown, html};
-use super::session::Visit;
+use super::session::{Place, Visit};
 use super::words::{Row, address, parameter};
 use crate::error::{Fault, Refusal};
-use crate::http::respond::response;
+use crate::http::respond::{Failure, response};
 use crate::model::call::Environment;
 use crate::service::console::decisions::{self, Format, One, Search, Verdicts};
 use crate::service::console::rules::{Outcome, Rule};
-use crate::service::public_log::shown::Place;
+use crate::service::public_log::shown;
 use crate::store::tx::Tx;
 
 /// The value of the filter for all denials.
@@ -59,7 +59,7 @@ struct Decision<'a> {
     policy: String,
     supersedes: Option<String>,
     review: Option<String>,
-    place: Option<Place>,
+    place: Option<shown::Place>,
     token: String,
     log: String,
     verify: String,
@@ -189,18 +189,28 @@ impl From<Rule> for Applied {
 }
 
 /// The decisions as CSV.
-pub(super) async fn csv(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
-    download(&console, &visit, Format::Csv)
+pub(super) async fn csv(
+    State(console): State<Arc<Console>>,
+    headers: HeaderMap,
+    visit: Visit,
+) -> Result<Response, Shown> {
+    download(&console, (&visit, headers), Format::Csv)
 }
 
 /// The decisions as NDJSON.
-pub(super) async fn ndjson(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
-    download(&console, &visit, Format::Ndjson)
+pub(super) async fn ndjson(
+    State(console): State<Arc<Console>>,
+    headers: HeaderMap,
+    visit: Visit,
+) -> Result<Response, Shown> {
+    download(&console, (&visit, headers), Format::Ndjson)
 }
 
 /// How far a download has come.
 struct Downloading {
     console: Arc<Console>,
+    place: Place,
+    headers: HeaderMap,
     environment: Environment,
     search: Search,
     format: Format,
@@ -209,12 +219,21 @@ struct Downloading {
     is_over: bool,
 }
 
-/// A download, a piece at a time: only one is in memory.
-fn download(console: &Arc<Console>, visit: &Visit, format: Format) -> Result<Response, Shown> {
+/// A download of what was decided until it was asked for, a piece at a time: only one is in memory.
+fn download(
+    console: &Arc<Console>,
+    (visit, headers): (&Visit, HeaderMap),
+    format: Format,
+) -> Result<Response, Shown> {
+    let mut search = Filters::of(&visit.query).search()?;
+    let end = Timestamp::from_millis(visit.at.millis().saturating_add(1));
+    search.until = Some(search.until.map_or(end, |until| until.min(end)));
     let downloading = Downloading {
         console: Arc::clone(console),
+        place: visit.place.clone(),
+        headers,
         environment: visit.viewer.environment.clone(),
-        search: Filters::of(&visit.query).search()?,
+        search,
         format,
         now: visit.at,
         after: None,
@@ -245,13 +264,25 @@ fn download(console: &Arc<Console>, visit: &Visit, format: Format) -> Result<Res
 }
 
 impl Downloading {
+    /// The next piece, as long as the session lasts.
     async fn piece(&mut self) -> Result<Vec<u8>, Fault> {
+        if self.console.session(&self.place, &self.headers).await.map_err(broken_off)?.is_none() {
+            return Err(Fault::new("a download is broken off: its session is over"));
+        }
         let (environment, search) = (self.environment.clone(), self.search.clone());
         let (format, after, now) = (self.format, self.after, self.now);
         let read =
             move |tx: &mut Tx<'_>| decisions::download(tx, &environment, &search, format, (after, now));
-        let piece = self.console.store.read(read).await??;
+        let piece = self.console.read(read).await.map_err(broken_off)?;
         (self.after, self.is_over) = (piece.last, piece.last.is_none());
         Ok(piece.bytes)
+    }
+}
+
+/// Why a download ends before its end.
+fn broken_off(failure: Failure) -> Fault {
+    match failure {
+        Failure::Fault(fault) => fault,
+        _ => Fault::new("a download is broken off: its next piece is refused"),
     }
 }

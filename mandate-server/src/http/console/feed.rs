@@ -13,7 +13,7 @@ use futures_util::stream;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, timeout_at};
+use tokio::time::{Instant, interval, sleep, timeout_at};
 
 use super::Console;
 use super::session::{Place, Visit};
@@ -25,8 +25,10 @@ use crate::store::Store;
 
 /// How often the queue of a watched environment is read, in milliseconds.
 const LOOK_MILLIS: u64 = 1_000;
-/// How often a page hears that the connection holds, and its session is looked up, in seconds.
+/// How often a page hears that the connection holds, and its session is looked up where there is no news, in seconds.
 const BEAT_SECONDS: u64 = 20;
+/// What a page hears then: a comment.
+const STILL: &str = ": still here\n\n";
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// A queue as JSON; empty before it was read.
@@ -120,7 +122,7 @@ impl Waiter {
                 Ok(Ok(())) => {
                     let news = self.news.borrow_and_update().clone();
                     if !news.is_empty() {
-                        return Some(format!("event: queue\ndata: {news}\n\n"));
+                        return Some(self.told(&news).await);
                     }
                 }
                 Ok(Err(_)) => return None,
@@ -129,16 +131,31 @@ impl Waiter {
         }
     }
 
+    /// Says what is new, or that the session is over. Where that cannot be known now, the news wait.
+    async fn told(&mut self, news: &str) -> String {
+        match self.console.session(&self.place, &self.headers).await {
+            Ok(Some(_)) => format!("event: queue\ndata: {news}\n\n"),
+            Ok(None) => self.ended(),
+            Err(_) => {
+                sleep(Duration::from_millis(LOOK_MILLIS)).await;
+                self.news.mark_changed();
+                STILL.to_owned()
+            }
+        }
+    }
+
     /// Says that the connection holds, or that the session is over.
     async fn still(&mut self) -> String {
         self.beat = Instant::now() + Duration::from_secs(BEAT_SECONDS);
         match self.console.session(&self.place, &self.headers).await {
-            Ok(None) => {
-                self.is_over = true;
-                "event: ended\ndata: {}\n\n".to_owned()
-            }
-            Ok(Some(_)) | Err(_) => ": still here\n\n".to_owned(),
+            Ok(None) => self.ended(),
+            Ok(Some(_)) | Err(_) => STILL.to_owned(),
         }
+    }
+
+    fn ended(&mut self) -> String {
+        self.is_over = true;
+        "event: ended\ndata: {}\n\n".to_owned()
     }
 }
 

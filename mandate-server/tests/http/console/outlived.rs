@@ -1,0 +1,98 @@
+//! Downloads and streams end with the session of the person who asked for them.
+
+use futures_util::future::join_all;
+use mandate_core::EnvironmentKind;
+use mandate_server::service::people::May;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::{SignedIn, disable, review, started};
+use crate::world::{World, spend};
+
+const SANDBOX: EnvironmentKind = EnvironmentKind::Sandbox;
+/// More decisions than the buffers of a connection hold, and a download reads at a time.
+const ROUNDS: usize = 35;
+const AT_A_TIME: usize = 100;
+
+/// A connection on which a page of `acme` is asked for, and nothing is read beyond a small buffer.
+async fn asked(world: &World, person: &SignedIn, page: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(world.running.console.unwrap()).await.unwrap();
+    let cookie = person.cookie();
+    let request =
+        format!("GET /sandbox/acme/{page} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{cookie}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// What comes until `end` is in it.
+async fn heard(stream: &mut TcpStream, end: &str) -> String {
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    while !text.contains(end) {
+        let length = stream.read(&mut bytes).await.unwrap();
+        assert!(length > 0, "no {end:?} in {text}");
+        text.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_page_hears_no_news_once_its_session_is_over() {
+    let world = started().await;
+    let (agent, first) = review(&world).await;
+    let person = SignedIn::new(&world, SANDBOX, ("role:finance", May::Read));
+    let mut stream = asked(&world, &person, "events").await;
+    let first = first.as_str().unwrap();
+    assert!(heard(&mut stream, "\n\n\r\n").await.contains(first));
+    disable(&world, &person);
+    let second = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
+    let second = second["review"]["id"].as_str().unwrap();
+    let said = heard(&mut stream, "event: ended").await;
+    assert!(!said.contains(second) && !said.contains("event: queue"), "{said}");
+}
+
+#[tokio::test]
+async fn a_download_breaks_off_when_its_session_is_over() {
+    let world = started().await;
+    let agent = world.agent("a").await;
+    world.change_key(&agent, |key| key.rate = 1_000_000);
+    let mut request = spend(1);
+    request["recipient"] = format!("vendor:{}", "v".repeat(128)).into();
+    for _ in 0..ROUNDS {
+        join_all((0..AT_A_TIME).map(|_| world.post(&agent, "/v1/authorizations", &request))).await;
+    }
+    let person = SignedIn::new(&world, SANDBOX, ("role:finance", May::Read));
+    let whole = person.page(&world, "decisions.ndjson").await.body;
+    assert_eq!(whole.matches("\"jti\":").count(), ROUNDS * AT_A_TIME);
+    assert!(whole.ends_with("0\r\n\r\n"));
+    let mut stream = asked(&world, &person, "decisions.ndjson").await;
+    heard(&mut stream, "\"jti\":").await;
+    disable(&world, &person);
+    let mut rest = Vec::new();
+    // The server closes the connection before the end, and that can be an error too.
+    let _ = stream.read_to_end(&mut rest).await;
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(!rest.ends_with("0\r\n\r\n"));
+    assert!(rest.matches("\"jti\":").count() < ROUNDS * AT_A_TIME - 500);
+}
+
+#[tokio::test]
+async fn a_download_ends_with_what_was_decided_when_it_was_asked_for() {
+    let world = started().await;
+    let agent = world.agent("a").await;
+    let person = SignedIn::new(&world, SANDBOX, ("role:finance", May::Read));
+    let decide =
+        async || world.post(&agent, "/v1/authorizations", &spend(1)).await.json()["decision"].clone();
+    let early = decide().await;
+    world.clock.advance(3);
+    let late = decide().await;
+    for (back, has_late) in [(0, true), (1, false), (2, false)] {
+        world.clock.step(-back);
+        for format in ["csv", "ndjson"] {
+            let body = person.page(&world, &format!("decisions.{format}")).await.body;
+            let has = [&early, &late].map(|id| body.contains(id.as_str().unwrap()));
+            assert_eq!(has, [true, has_late], "{back} {format}");
+        }
+    }
+}
