@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::tx::Tx;
 use super::{Store, sql};
@@ -73,7 +74,8 @@ impl<'a> Leases<'a> {
         let store = self.store.clone();
         // A task, which goes on when the server stops meanwhile. So what it takes is known, and is given back.
         let taken = tokio::spawn(async move {
-            let (renewed, before) = (Instant::now(), jobs.take().map(|lease| lease.until));
+            // If it is not renewed because the database fails, its end is known still, and the next look renews it.
+            let (renewed, before) = (Instant::now(), jobs.as_ref().map(|lease| lease.until));
             let until = write(&store, move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
             *jobs = until.map(|until| JobsLease { until, renewed });
             Ok(jobs.is_some())

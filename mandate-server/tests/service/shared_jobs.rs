@@ -60,6 +60,59 @@ async fn the_jobs_are_one_servers_until_it_stops_or_its_lease_ends() {
     assert_eq!(expired(), 3, "the lease of one that has died ends");
 }
 
+/// Its end is known still: the next look renews it, and no other server has to wait for its end.
+#[tokio::test]
+async fn a_lease_on_the_jobs_that_is_not_renewed_for_a_fault_is_held_still() {
+    let world = World::new().await;
+    assert!(world.store.has_jobs().await.unwrap());
+    let until = || world.number("SELECT until FROM leases");
+    let before = until();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(15)).await;
+    tokio::time::resume();
+    run(&world.database, "ALTER TABLE leases ADD CONSTRAINT fails CHECK (until < 0) NOT VALID");
+    assert!(world.store.has_jobs().await.is_err());
+    run(&world.database, "ALTER TABLE leases DROP CONSTRAINT fails");
+    assert_eq!(until(), before);
+    assert!(world.store.has_jobs().await.unwrap(), "no other server has it");
+    assert!(until() > before);
+    assert_eq!(world.store.write_with_jobs(|_| Ok(())).await.unwrap(), Some(()));
+}
+
+/// The database's clock was ahead when the lease was given, and is set right.
+#[tokio::test]
+async fn a_lease_on_the_jobs_that_only_a_wrong_clock_can_have_given_holds_up_nothing() {
+    let world = World::new().await;
+    let second = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
+    assert!(world.store.has_jobs().await.unwrap());
+    for (later, taken) in [("64000", false), ("70000", true), ("7776000000", true)] {
+        let at = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        run(&world.database, &format!("UPDATE leases SET until = {at} + {later}"));
+        assert_eq!(second.has_jobs().await.unwrap(), taken, "{later}");
+        second.leases().unwrap().give_jobs_back().await.unwrap();
+        run(&world.database, "INSERT INTO leases (name, until) VALUES ('jobs', 0) ON CONFLICT DO NOTHING");
+    }
+    let ran = world.store.write_with_jobs(|_| Ok(())).await.unwrap();
+    assert_eq!(ran, None, "what has lost it runs no job");
+}
+
+/// The clock of the server that builds it was ahead.
+#[tokio::test]
+async fn a_lease_on_an_export_that_only_a_wrong_clock_can_have_given_holds_up_nothing() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    ask(&world).await;
+    world.clock.advance(CLOSES_SECONDS);
+    let (exports, stop) = (Arc::new(Exports::new(folder.path().to_owned())), watch::Sender::new(false));
+    let stopping = stop.subscribe();
+    for (seconds, built) in [(120, false), (121, true)] {
+        let until = world.clock.now().plus_seconds(seconds).millis();
+        run(&world.database, &format!("UPDATE exports SET leased_until = {until}"));
+        let building = build_next(&world.store, &exports, &world.keyring, &world.moments, &stopping);
+        assert_eq!(building.await.unwrap(), built, "{seconds}");
+    }
+    assert_eq!(world.number("SELECT count(*) FROM exports WHERE status = 'ready'"), 1);
+}
+
 /// Asks for an export of what was decided until now.
 async fn ask(world: &World) -> ExportId {
     let (id, at) = (ExportId::from_bytes(world.new_id()), world.clock.now());
@@ -129,7 +182,9 @@ async fn a_server_closes_no_period_for_an_export_that_another_builds() {
     let mark = || world.number("SELECT mark FROM clock");
     let before = mark();
     // The other one takes it when this one has read that it is pending.
-    let taking = OpenTransaction::begin(&world.database, "UPDATE exports SET leased_until = 9000000000000");
+    let until = world.clock.now().plus_seconds(60).millis();
+    let taking =
+        OpenTransaction::begin(&world.database, &format!("UPDATE exports SET leased_until = {until}"));
     let (exports, stop) = (Arc::new(Exports::new(folder.path().to_owned())), watch::Sender::new(false));
     let stopping = stop.subscribe();
     let building = build_next(&world.store, &exports, &world.keyring, &world.moments, &stopping);

@@ -12,7 +12,7 @@ use crate::store::tx::{Tx, Value};
 
 const LEASE: &str = "/* export_pieces.lease */
     UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
-    AND status = 'pending' AND (leased_until IS NULL OR leased_until <= $4)";
+    AND status = 'pending' AND (leased_until IS NULL OR leased_until <= $4 OR leased_until > $4 + 120000)";
 const RENEW: &str = "/* export_pieces.renew */
     UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
     AND status = 'pending' AND leased_until = $4";

@@ -36,12 +36,14 @@ const PENDING: &str = "/* exports.pending */
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
     ORDER BY e.export LIMIT $3";
+/// A lease that ends more than two minutes from now counts as over: it lasts one, and the servers' clocks are within 60
+/// seconds of each other, so that only a clock which was set back since can have given it. `export_pieces.lease` says the same.
 const UNLEASED: &str = "/* exports.unleased */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
-        AND (e.leased_until IS NULL OR e.leased_until <= $1)
+        AND (e.leased_until IS NULL OR e.leased_until <= $1 OR e.leased_until > $1 + 120000)
     ORDER BY e.export LIMIT $3";
 const NEXT_UNTIL: &str = "/* exports.next_until */
     SELECT MIN(until) FROM exports WHERE status = 'pending' AND until > $1";
