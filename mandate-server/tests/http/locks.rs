@@ -1,4 +1,5 @@
-//! A lock on an agent's row that a session outside of any server keeps: it delays no other agent, and makes nothing late.
+//! A lock on a row that a session outside of any server keeps: on an agent's it delays no other agent, on a webhook's no other
+//! organization, and it makes nothing late.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const LATE: usize = 5;
 const MANY: usize = 100;
 /// How long others wait at most while rows are held, with room for a slow machine. One wait for a lock may take 3 seconds.
 const BRIEF: Duration = Duration::from_secs(6);
+/// How long a request of another organization waits at most, while those of one meet a held row.
+const PROMPT: Duration = Duration::from_secs(2);
 /// Sessions that hold a row one after another, always one of them, and for how long each: longer together than one wait for
 /// a lock may take, and shorter than a request waits.
 const RELAY: usize = 4;
@@ -243,6 +246,83 @@ async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_
     let (revoked, ()) = tokio::join!(waiting, others);
     for reply in revoked {
         assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    world.holds();
+}
+
+/// Reviews that are announced wait for it. The later ones wait twice in the database: for those before them, and for the row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_whose_row_is_held_delays_no_other_organization() {
+    let world = &World::start().await;
+    let (url, organization) = (world.settings.database.as_str(), &world.organization_key);
+    let webhook = json!({"url": "https://hooks.example/in", "events": ["decision.review_pending"]});
+    assert_eq!(world.post(organization, "/v1/webhooks", &webhook).await.status, 201);
+    let mut keys = Vec::with_capacity(OTHERS);
+    for number in 0..OTHERS {
+        keys.push(world.agent(&format!("late{number}")).await);
+        world.mandate(&format!("agt_late{number}")).await;
+    }
+    let other = world.onboard("other");
+    let mut others = Vec::with_capacity(OTHERS);
+    for number in 0..OTHERS {
+        let created = world.post(&other, "/v1/agents", &json!({"name": format!("a{number}")})).await;
+        others.push(created.json()["agent_key"].as_str().unwrap().to_owned());
+    }
+    let holder = OpenTransaction::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
+    let (began, review, body) = (Instant::now(), &spend(300), &spend(1));
+    let late = join_all((0..).zip(&keys).map(async |(number, key)| {
+        tokio::time::sleep(Duration::from_millis(700) * number).await;
+        world.post(key, "/v1/authorizations", review).await
+    }));
+    let free = async {
+        let mut longest = Duration::ZERO;
+        while began.elapsed() < PATIENCE {
+            let began = Instant::now();
+            for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", body))).await
+            {
+                assert_eq!(reply.status, 201, "{}", reply.body);
+            }
+            longest = longest.max(began.elapsed());
+            let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+            assert_eq!(ready.status, 200, "{}", ready.body);
+        }
+        holder.commit();
+        longest
+    };
+    let (late, longest) = tokio::join!(late, free);
+    for reply in late {
+        assert_eq!(reply.status, 201, "{}", reply.body);
+    }
+    assert!(longest < PROMPT, "the others were answered after {longest:?}");
+    assert_eq!(query(url, "SELECT count(*) FROM deliveries"), OTHERS.to_string());
+    world.holds();
+}
+
+/// Every decision waits for it that is later than the mark, and none is refused before its 20 seconds are over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_the_row_of_the_clock_is_decided_when_it_is_free() {
+    let world = &World::start().await;
+    let mut agents = Vec::with_capacity(OTHERS);
+    for number in 0..OTHERS {
+        agents.push(world.agent(&format!("a{number}")).await);
+    }
+    let body = &spend(1);
+    assert_eq!(world.post(&agents[0], "/v1/authorizations", body).await.status, 201);
+    world.clock.advance(60);
+    let holder = OpenTransaction::begin(&world.settings.database, "SELECT 1 FROM clock FOR UPDATE");
+    let late = join_all((0..).zip(&agents).map(async |(number, key)| {
+        tokio::time::sleep(Duration::from_millis(700) * number).await;
+        world.post(key, "/v1/authorizations", body).await
+    }));
+    let freed = async {
+        tokio::time::sleep(PATIENCE).await;
+        let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+        assert_eq!(ready.status, 503, "nothing is decided: {}", ready.body);
+        holder.commit();
+    };
+    let (late, ()) = tokio::join!(late, freed);
+    for reply in late {
+        assert_eq!(reply.status, 201, "{}", reply.body);
     }
     world.holds();
 }

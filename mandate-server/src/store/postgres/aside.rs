@@ -7,11 +7,15 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, overdue};
+
+/// For how long the requests of an environment are set aside at once after one of them has met a lock, other than its agent's
+/// row. Each that is tried meanwhile and meets one makes it longer.
+const MET: Duration = Duration::from_secs(1);
 
 /// Requests that were set aside.
 #[derive(Default)]
@@ -27,6 +31,8 @@ struct Queues {
     requests: BTreeMap<Owner, VecDeque<PendingAuthorization>>,
     /// The agents whose turn it is not, the next one first.
     turns: VecDeque<Owner>,
+    /// When a request of these environments has last met a held lock, such as that on the row of one of their webhooks.
+    met: BTreeMap<i64, Instant>,
     /// How many requests are here, with those whose turn it is.
     count: usize,
     is_closed: bool,
@@ -45,18 +51,37 @@ impl Aside {
         self.queues().count
     }
 
-    /// Puts requests behind others of their agents that are here. Returns those of all other agents.
+    /// Puts requests behind others of their agents that are here, and sets those aside whose environments have met a held lock
+    /// just now: a batch with one of them would meet it again. Returns all others.
     pub(super) fn join(&self, came: Vec<PendingAuthorization>) -> Vec<PendingAuthorization> {
         let mut queues = self.queues();
-        if queues.requests.is_empty() {
+        queues.met.retain(|_, at| at.elapsed() < MET);
+        if queues.requests.is_empty() && queues.met.is_empty() {
             return came;
         }
-        let (here, others): (Vec<_>, Vec<_>) =
-            came.into_iter().partition(|asked| queues.requests.contains_key(&asked.owner()));
+        let (here, others): (Vec<_>, Vec<_>) = came.into_iter().partition(|asked| {
+            let owner = asked.owner();
+            queues.met.contains_key(&owner.0) || queues.requests.contains_key(&owner)
+        });
+        let is_any = !here.is_empty();
         for asked in here {
             queues.add(asked);
         }
+        drop(queues);
+        if is_any {
+            self.came.notify_waiters();
+        }
         others
+    }
+
+    /// Notes that a request of an environment has met a held lock.
+    pub(super) fn note_met(&self, environment: i64) {
+        self.queues().met.insert(environment, Instant::now());
+    }
+
+    /// Whether a request of the environment has met a held lock just now.
+    pub(super) fn has_met(&self, environment: i64) -> bool {
+        self.queues().met.get(&environment).is_some_and(|at| at.elapsed() < MET)
     }
 
     /// Sets requests aside whose agents' rows are held.

@@ -3,8 +3,11 @@
 //! A batch leaves out the agents whose rows another transaction holds, and their requests are set aside. Each such agent
 //! gets a transaction of its own, which waits in the database's queue for the row. So no request waits for the row of
 //! another agent, and an agent that many servers decide for gets its turn.
+//!
+//! A batch that meets another lock, such as that on a webhook's row, is decided request by request. Those that meet it are set
+//! aside as well. For a moment the other requests of their environments go the same way, so that not every batch meets it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +38,8 @@ const GATHERING: Duration = Duration::from_micros(100);
 const TRYING: Duration = Duration::from_millis(200);
 /// How often the requests are tried that were set aside and that no thread waits for.
 const REST: Duration = Duration::from_millis(50);
+/// The same after one of them has met a lock other than its agent's row. A try takes up to [`TRYING`] then.
+const LONG_REST: Duration = Duration::from_millis(500);
 
 /// What decides on batches.
 pub(super) struct BatchWorker {
@@ -48,6 +53,10 @@ pub(super) struct BatchWorker {
     known: RefCell<hot::Known>,
     /// When requests that were set aside were last tried.
     tried: Instant,
+    /// How long they rest.
+    rest: Duration,
+    /// Whether a transaction has met a held lock, other than its agents' rows, since this was last looked at.
+    met: Cell<bool>,
     /// Batches that failed without a line of log each.
     repeated: Repeated,
 }
@@ -60,8 +69,9 @@ impl BatchWorker {
         aside: Arc<Aside>,
         progress: Arc<Progress>,
     ) -> Self {
-        let (known, tried, repeated) = (RefCell::default(), Instant::now(), Repeated::default());
-        Self { decider, after, max_wait, aside, progress, known, tried, repeated }
+        let (known, tried, met) = (RefCell::default(), Instant::now(), Cell::new(false));
+        let repeated = Repeated::default();
+        Self { decider, after, max_wait, aside, progress, known, tried, rest: REST, met, repeated }
     }
 
     /// Decides on requests until their channel is closed and none is set aside.
@@ -161,12 +171,28 @@ impl BatchWorker {
             self.aside.put(held);
         }
         self.aside.expire(self.max_wait);
-        if self.tried.elapsed() >= REST
+        let mut has_met = self.met.take();
+        if self.tried.elapsed() >= self.rest
             && let Some((turn, asked)) = self.aside.take(MAX_BATCH)
         {
             let held = self.decide(worker, asked, Take::Briefly);
             self.aside.back(turn, held);
             self.tried = Instant::now();
+            self.rest = if self.met.get() { LONG_REST } else { REST };
+            has_met |= self.met.take();
+        }
+        if has_met {
+            self.doubt(worker);
+        }
+    }
+
+    /// Whether all batches meet the lock that one has met. That on a row of one organization says nothing about others.
+    fn doubt(&self, worker: &mut ConnectionWorker) {
+        let proved = worker.transact_until(Instant::now() + PROVING, Locks::Leave, &mut |session| {
+            deciding::prove(session, &*self.decider)
+        });
+        if proved.is_err() && worker.is_held() {
+            self.progress.failed();
         }
     }
 
@@ -205,7 +231,7 @@ impl BatchWorker {
         match ended {
             Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
             Err(_) if take == Take::InTurn && (worker.is_held() || worker.is_refused()) => asked.collect(),
-            Err(fault) => self.decide_apart(worker, asked.collect(), &fault),
+            Err(fault) => self.decide_apart(worker, asked.collect(), (&fault, take)),
         }
     }
 
@@ -214,7 +240,7 @@ impl BatchWorker {
         &mut self,
         worker: &mut ConnectionWorker,
         batch: Vec<PendingAuthorization>,
-        fault: &Fault,
+        (fault, take): (&Fault, Take),
     ) -> Vec<PendingAuthorization> {
         if let Some(others) = self.repeated.due(fault.kind()) {
             tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
@@ -226,6 +252,7 @@ impl BatchWorker {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
             } else if (was_held && began.elapsed() >= TRYING)
+                || (take == Take::Skip && self.aside.has_met(asked.owner().0))
                 || held.iter().any(|other| other.owner() == asked.owner())
             {
                 held.push(asked);
@@ -248,7 +275,10 @@ impl BatchWorker {
         }
         let one = std::slice::from_ref(&asked.authorization);
         let answer = match self.run(worker, one, until, Take::Briefly) {
-            Err(_) if worker.is_held() => None,
+            Err(_) if worker.is_held() => {
+                self.aside.note_met(asked.owner().0);
+                None
+            }
             Err(fault) => Some(Err(fault)),
             Ok(mut answers) => answers.pop().flatten(),
         };
@@ -283,9 +313,12 @@ impl BatchWorker {
         drop(span);
         if let Err(fault) = &ended
             && take != Take::InTurn
-            && (worker.is_held() || matches!(fault, Fault::Setup(_) | Fault::DiskFull(_)))
         {
-            self.progress.failed();
+            if worker.is_held() {
+                self.met.set(true);
+            } else if matches!(fault, Fault::Setup(_) | Fault::DiskFull(_)) {
+                self.progress.failed();
+            }
         }
         let (answers, mut tally) = ended?;
         let decided = answers.iter().flatten().count();

@@ -37,6 +37,15 @@ impl DatabaseError {
         Self { recovery: Recovery::Reconnect, fault, timed_out: false, is_refused: false }
     }
 
+    /// The same error where a statement that took too long has waited for a row that another transaction holds.
+    pub(super) fn at_a_held_row(self) -> Self {
+        if !self.timed_out {
+            return self;
+        }
+        let fault = Fault::Overdue("database: a statement waited too long for a row".to_owned());
+        Self { recovery: Recovery::Locked, fault, ..self }
+    }
+
     /// Trying again does not help.
     pub(super) fn other(why: impl Into<String>) -> Self {
         Self::from(Fault::new(why))

@@ -20,10 +20,10 @@ const RECENT: Duration = Duration::from_secs(1);
 const DOUBTED: Duration = Duration::from_secs(10);
 
 /// Takes the locks that a batch takes on tables, so that it fails where a batch would wait. Of partitioned tables, a batch
-/// locks the partition of this month alone.
+/// locks the partition of this month alone. The row of the clock is needed by every batch, once a second at least.
 const PROVE: &str = "/* deciding.prove */ LOCK TABLE environments, mandates, subscriptions IN ACCESS SHARE MODE; \
      LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, log_pending, reviews, usage, webhooks \
-     IN ROW EXCLUSIVE MODE";
+     IN ROW EXCLUSIVE MODE; SELECT 1 FROM clock FOR NO KEY UPDATE";
 /// How long it may take, connecting included.
 pub(super) const PROVING: Duration = Duration::from_secs(5);
 
@@ -51,8 +51,8 @@ fn reach_partitions(now: Timestamp) -> String {
     format!("/* deciding.reach_partitions */ DO $$ BEGIN {} END $$", reach.concat())
 }
 
-/// When a batch last failed in a way that will meet others: it got no lock, the database lacks what it needs, or the disk is
-/// full. All batch workers share it.
+/// When a batch last failed in a way that will meet others: a proof after it got no lock either, the database lacks what it
+/// needs, or the disk is full. All batch workers share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastFailure(Arc<Mutex<Option<Instant>>>);
 

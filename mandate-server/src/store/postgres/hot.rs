@@ -47,7 +47,9 @@ const TAKE_IN_TURN: &str = "/* postgres_hot.take_in_turn */
 const THERE: &str = "/* postgres_hot.there */ SELECT a.environment, a.agent
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent";
-/// How long a batch waits for other locks if it may not delay others.
+/// How long a batch waits for other locks: longer than another batch holds a webhook's row until its COMMIT is on disk.
+const SHORTLY: &str = "SET LOCAL lock_timeout = '250ms'";
+/// How long one waits for them if it may not delay others.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
 /// The limits for what follows a wait for a row.
 const USUALLY: &str = "SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '5s'";
@@ -86,9 +88,9 @@ const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// What a batch does about agents' rows that other transactions hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
-    /// It leaves them out.
+    /// It leaves them out, and waits only shortly for other locks.
     Skip,
-    /// It leaves them out, and waits only briefly for other locks.
+    /// It leaves them out, and waits only briefly for other locks, less than it does otherwise.
     Briefly,
     /// It waits for them in the database's queue until its time is over. Such a batch is of one agent: nothing else is
     /// locked meanwhile.
@@ -179,9 +181,8 @@ pub(super) fn run(
 /// Limits the waits for locks. Returns how long the rows are waited for.
 fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) -> Duration {
     match take {
-        Take::Skip => Duration::ZERO,
-        Take::Briefly => {
-            session.later(Step::plain(BRIEFLY));
+        Take::Skip | Take::Briefly => {
+            session.later(Step::plain(if take == Take::Skip { SHORTLY } else { BRIEFLY }));
             Duration::ZERO
         }
         Take::InTurn => {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
 use super::super::{AgentContext, DecisionAndReview};
 use super::connection::{CLOCK, Connection, Parameter, StatementResult, Step};
-use super::database_error::{DatabaseError, Recovery};
+use super::database_error::DatabaseError;
 use super::keep;
 use super::purpose::{DOUBTFUL, Purpose};
 use crate::error::{Fault, Refusal};
@@ -29,6 +29,8 @@ pub(super) struct PostgresSession<'a> {
     pub(super) began: bool,
     /// Whether anything may have been written.
     pub(super) wrote: bool,
+    /// Whether a statement that took too long has met a held row.
+    meets_rows: bool,
     /// The transaction's number, if one of its own statements writes it to `commits`.
     pub(super) left: Option<[u8; 16]>,
     /// The first error. Nothing more is sent in the transaction after it.
@@ -46,6 +48,7 @@ impl<'a> PostgresSession<'a> {
             count: 0,
             began: false,
             wrote: false,
+            meets_rows: false,
             left: None,
             error: None,
         }
@@ -116,6 +119,7 @@ impl<'a> PostgresSession<'a> {
                 Ok(ran.split_off(before))
             }
             Err(error) => {
+                let error = if self.meets_rows { error.at_a_held_row() } else { error };
                 let fault = error.fault.clone();
                 self.error = Some(error);
                 Err(fault)
@@ -125,18 +129,15 @@ impl<'a> PostgresSession<'a> {
 
     /// As [`Self::send`], for statements that lock rows, and may take `waiting` longer for that. A wait for a lock has its
     /// limit, but behind another waiter there are two waits for one row. So one that took too long as a whole met a held
-    /// row too.
+    /// row too, and so has each that follows in this transaction, COMMIT and what is sent with it included.
     pub(super) fn send_locking(
         &mut self,
         waiting: Duration,
         steps: Vec<Step>,
     ) -> Result<Vec<StatementResult>, Fault> {
         let limit = self.purpose.patience().map(|patience| patience.saturating_add(waiting));
-        let sent = self.send_within(limit, steps);
-        if let Some(error) = self.error.as_mut().filter(|error| error.timed_out) {
-            error.recovery = Recovery::Locked;
-        }
-        sent
+        self.meets_rows = true;
+        self.send_within(limit, steps)
     }
 
     /// Checks that the peer answers, without beginning a transaction.
