@@ -101,6 +101,10 @@ impl Decider for Engine {
         self.moments.follow(newest, others);
     }
 
+    fn leave_closed(&self, behind: Option<DecisionId>) {
+        self.moments.leave_closed(behind);
+    }
+
     fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {
         self.moments.event_after(newest, event.at)
     }

@@ -36,6 +36,8 @@ pub struct Moments {
     ids: Arc<Ids>,
     /// The newest decision of all, where one server owns the database.
     newest: Mutex<Option<[u8; 16]>>,
+    /// The end of the last month whose rows are deleted, in milliseconds.
+    closed_until: AtomicI64,
     /// The clock less the uptime, when they were last compared.
     booted_at: AtomicI64,
     /// The uptime until which no kept answer is deleted.
@@ -59,7 +61,8 @@ impl Moments {
         let booted_at = clock.now().millis().saturating_sub(clock.uptime_millis());
         let (booted_at, suspended_until) = (AtomicI64::new(booted_at), AtomicI64::new(i64::MIN));
         let (suspension_kept, is_behind) = (AtomicI64::new(0), AtomicBool::new(false));
-        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until, suspension_kept, is_behind }
+        let (newest, closed_until) = (Mutex::new(None), AtomicI64::new(0));
+        Self { clock, ids, newest, closed_until, booted_at, suspended_until, suspension_kept, is_behind }
     }
 
     /// The server's clock.
@@ -101,9 +104,11 @@ impl Moments {
     }
 
     /// The id of a decision at `now`. It is greater than that of the agent's `last` decision, and greater than all
-    /// if one server owns the database.
+    /// if one server owns the database. It is in no closed month: a clock that was set back into one and accepted would have
+    /// the month be closed again.
     #[must_use]
     pub fn decision(&self, last: Option<DecisionId>, now: Timestamp) -> DecisionId {
+        let now = now.max(Timestamp::from_millis(self.closed_until.load(Ordering::SeqCst)));
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let last = last.map(DecisionId::to_bytes);
         let id = self.ids.after(last.max(*newest), now);
@@ -151,6 +156,12 @@ impl Moments {
         self.ids.follow(others.unwrap_or_default());
         let newest = newest.map_or([0; 16], DecisionId::to_bytes);
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(newest);
+    }
+
+    /// From now on each decision's id is `behind` or later, the first id after all closed months.
+    pub fn leave_closed(&self, behind: Option<DecisionId>) {
+        let until = behind.map_or(0, |behind| behind.created_at().millis());
+        self.closed_until.fetch_max(until, Ordering::SeqCst);
     }
 
     /// Suspends the deletion of kept answers if the server starts long after the last decision. Either it was not

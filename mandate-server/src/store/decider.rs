@@ -169,6 +169,12 @@ pub trait Decider: Send + Sync + 'static {
         let _ = (newest, others);
     }
 
+    /// From now on gives each decision an id that is `behind` or later, the first one after all closed months. Called by each
+    /// batch where several servers share the database: another one may have decided last.
+    fn leave_closed(&self, behind: Option<DecisionId>) {
+        let _ = behind;
+    }
+
     /// Another id for an event of a batch, where several servers share the database: greater than `newest`, the newest
     /// that is stored.
     fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {

@@ -197,6 +197,32 @@ async fn no_clock_that_is_ahead_closes_a_month_in_which_servers_decide() {
     }
 }
 
+/// Otherwise the closed month would be the next one to close, for ever.
+#[tokio::test]
+async fn a_clock_that_is_set_back_into_a_closed_month_leaves_the_next_one_to_be_closed() {
+    let ThreeMonths { mut world, a, .. } = three_months().await;
+    let folder = tempdir().unwrap();
+    stop(&world);
+    close(&world, "2026-06", folder.path()).unwrap();
+    world.set_back(world.clock.now().millis_since(Timestamp::parse("2026-06-25T00:00:00Z").unwrap()) / 1_000);
+    reopen(&mut world);
+    let late = world.agent("late").await;
+    for agent in [&late, &late, &a] {
+        let asked = world.ask(agent, "1").await;
+        let id = DecisionId::parse(asked["decision"].as_str().unwrap()).unwrap();
+        assert!(id.created_at() >= Timestamp::parse("2026-07-01T00:00:00Z").unwrap(), "{asked}");
+    }
+    go_to(&world, "2026-09-20T00:00:00Z");
+    for agent in [&late, &a] {
+        world.ask(agent, "1").await;
+    }
+    stop(&world);
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    close(&world, "2026-07", folder.path()).unwrap();
+    close(&world, "2026-07", folder.path()).unwrap_err();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+}
+
 /// Lets a closing go on.
 struct Steady;
 

@@ -69,11 +69,13 @@ const USAGE: &str = "/* postgres_hot.usage */ SELECT k.environment, k.agent, k.c
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
         OFFSET 0) u";
-/// Each environment's mode, the database's time, the clock's mark, and whether the environment has subscriptions. The
-/// statement that locks the rows comes first, so this time is after the wait for the locks.
+/// Each environment's mode, the database's time, the clock's mark, whether the environment has subscriptions, and the first id
+/// after all closed months (`sql::retention::behind`). The statement that locks the rows comes first, so this time is after the
+/// wait for the locks.
 const MODES: &str = "/* postgres_hot.modes */
     SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-        (SELECT mark FROM clock), (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
+        (SELECT mark FROM clock), (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1),
+        (SELECT c.behind FROM closings c WHERE c.step <> 'writing' ORDER BY c.month DESC LIMIT 1)
     FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "/* postgres_hot.kept */
@@ -122,6 +124,8 @@ pub(super) struct LockedRows {
     pub(super) subscribed: BTreeSet<i64>,
     /// The database's time, read after the rows were locked.
     shown: Option<Timestamp>,
+    /// The first id after all closed months.
+    behind: Option<DecisionId>,
 }
 
 /// An agent's row.
@@ -163,6 +167,7 @@ pub(super) fn run(
     let shown =
         locked.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
     let now = decider.database(shown);
+    decider.leave_closed(locked.behind);
     // The first call reads what is missing, and the second finds it.
     while !asked.look_up(session, known, &locked, &taken, now.month(), &mut loaded)? {}
     // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
@@ -267,6 +272,7 @@ impl BatchKeys {
             locked.shown = locked.shown.max(Some(Timestamp::from_millis(row.integer()?)));
             loaded.mark = Some(Timestamp::from_millis(row.integer()?));
             locked.subscribed.extend(row.maybe_integer()?.map(|_| environment));
+            locked.behind = row.maybe_bytes()?.map(DecisionId::from_bytes);
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
