@@ -22,8 +22,8 @@
 //! | a guess which organizations exist | `no_answer_before_a_session_shows_which_organizations_exist` here |
 
 mod attacks;
-mod pages;
 mod outlived;
+mod pages;
 
 use std::sync::Arc;
 

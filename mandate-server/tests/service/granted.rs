@@ -4,8 +4,11 @@ use mandate_core::EnvironmentKind::Sandbox;
 use mandate_server::clock::Clock as _;
 use mandate_server::model::records::Mode;
 use mandate_server::service::enforcement;
+use mandate_server::store::sql::public_log as rows;
+use mandate_server::store::tx::Tx;
 use mandate_tests::Kind;
 
+use crate::apart;
 use crate::check;
 use crate::public_log::keeper;
 use crate::world::World;
@@ -76,4 +79,36 @@ async fn a_mandate_or_a_mode_that_is_not_what_was_recorded_is_found() {
         world.change(back);
         assert_eq!(check::findings(&world.database), [], "{back}");
     }
+}
+
+/// What waits has no tree yet that would show it.
+#[tokio::test]
+async fn each_byte_of_an_entry_that_waits_is_compared_with_its_row() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 1_000, "").await;
+    keeper(&world, None).look().await;
+    world.ask(&agent, "1").await;
+    let read = |tx: &mut Tx<'_>| Ok(rows::pending(tx, Sandbox, 2)?);
+    let put = |entries: Vec<u8>| {
+        let replace = |tx: &mut Tx<'_>| {
+            for old in rows::pending(tx, Sandbox, 2)? {
+                rows::take(tx, &old)?;
+            }
+            Ok(rows::add(tx, Sandbox, world.clock.now(), entries)?)
+        };
+        apart::run_once(&world.database, replace).unwrap().unwrap();
+    };
+    let waiting = apart::run_once(&world.database, read).unwrap().unwrap();
+    assert_eq!(waiting.len(), 1);
+    let whole = waiting[0].entries.clone();
+    assert_eq!(check::findings(&world.database), []);
+    for place in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[place] ^= 1 << (place % 8);
+        put(flipped);
+        assert_ne!(check::findings(&world.database), [], "byte {place}");
+    }
+    put(whole);
+    assert_eq!(check::findings(&world.database), []);
 }

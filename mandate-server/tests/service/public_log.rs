@@ -337,38 +337,6 @@ async fn a_row_that_is_not_what_was_decided_is_found_by_its_entry() {
     }
 }
 
-/// What waits has no tree yet that would show it.
-#[tokio::test]
-async fn each_byte_of_an_entry_that_waits_is_compared_with_its_row() {
-    let world = World::new().await;
-    let agent = world.agent("buyer").await;
-    world.mandate(&agent, 1_000, "").await;
-    keeper(&world, None).look().await;
-    world.ask(&agent, "1").await;
-    let read = |tx: &mut Tx<'_>| Ok(rows::pending(tx, Sandbox, 2)?);
-    let put = |entries: Vec<u8>| {
-        let replace = |tx: &mut Tx<'_>| {
-            for old in rows::pending(tx, Sandbox, 2)? {
-                rows::take(tx, &old)?;
-            }
-            Ok(rows::add(tx, Sandbox, world.clock.now(), entries)?)
-        };
-        apart::run_once(&world.database, replace).unwrap().unwrap();
-    };
-    let waiting = apart::run_once(&world.database, read).unwrap().unwrap();
-    assert_eq!(waiting.len(), 1);
-    let whole = waiting[0].entries.clone();
-    assert_eq!(check::findings(&world.database), []);
-    for place in 0..whole.len() {
-        let mut flipped = whole.clone();
-        flipped[place] ^= 1 << (place % 8);
-        put(flipped);
-        assert_ne!(check::findings(&world.database), [], "byte {place}");
-    }
-    put(whole);
-    assert_eq!(check::findings(&world.database), []);
-}
-
 #[tokio::test]
 async fn what_a_logs_own_row_says_is_checked() {
     let world = World::new().await;
