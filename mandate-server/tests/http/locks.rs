@@ -20,8 +20,9 @@ const LATE: usize = 5;
 const MANY: usize = 100;
 /// How long others wait at most while rows are held, with room for a slow machine. One wait for a lock may take 3 seconds.
 const BRIEF: Duration = Duration::from_secs(6);
-/// How long a request of another organization waits at most, while those of one meet a held row.
-const PROMPT: Duration = Duration::from_secs(2);
+/// How long a request of another organization waits at most, while those of one meet a held row: less than half of what the row is
+/// held for, also on a busy machine.
+const PROMPT: Duration = Duration::from_secs(4);
 /// Sessions that hold a row one after another, always one of them, and for how long each: longer together than one wait for
 /// a lock may take, and shorter than a request waits.
 const RELAY: usize = 4;
