@@ -1,4 +1,4 @@
-//! Mandates and modes are what the public log has of them.
+//! Mandates, modes and answered reviews are what the public log has of them.
 
 use mandate_core::EnvironmentKind::Sandbox;
 use mandate_server::clock::Clock as _;
@@ -76,6 +76,60 @@ async fn a_mandate_or_a_mode_that_is_not_what_was_recorded_is_found() {
             Kind::Sqlite => "a checksum of other values",
         };
         assert!(found.iter().any(|found| found.contains(wanted)), "{change}: {found:?}");
+        world.change(back);
+        assert_eq!(check::findings(&world.database), [], "{back}");
+    }
+}
+
+/// Each change is one of a row, so that its checksum does not hold either.
+#[tokio::test]
+async fn a_review_that_is_not_what_was_recorded_is_found() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    let mut reviews = Vec::new();
+    for amount in ["201", "202", "203"] {
+        reviews.push(world.ask(&agent, amount).await["review"]["id"].clone());
+    }
+    world.deny(&reviews[0], Some("not this vendor")).await;
+    world.clock.advance(1);
+    world.approve(&reviews[1]).await;
+    assert_eq!(check::findings(&world.database), []);
+    for (change, back, wanted) in [
+        (
+            "UPDATE reviews SET reason = 'this vendor' WHERE status = 'denied'",
+            "UPDATE reviews SET reason = 'not this vendor' WHERE status = 'denied'",
+            "denied at",
+        ),
+        (
+            "UPDATE reviews SET resolved_at = resolved_at + 1 WHERE status = 'approved'",
+            "UPDATE reviews SET resolved_at = resolved_at - 1 WHERE status = 'approved'",
+            "approved at",
+        ),
+        (
+            "UPDATE reviews SET resolved_by = replace(resolved_by, 'key', 'person') WHERE status = 'approved'",
+            "UPDATE reviews SET resolved_by = replace(resolved_by, 'person', 'key') WHERE status = 'approved'",
+            r#"by {"kind":"person","#,
+        ),
+        (
+            "UPDATE reviews SET status = 'pending' WHERE status = 'denied'",
+            "UPDATE reviews SET status = 'denied' WHERE status = 'pending' AND reason IS NOT NULL",
+            "pending",
+        ),
+        (
+            r#"UPDATE reviews SET status = 'denied', resolved_at = 1, resolved_after = 3, resolved_by = '{"kind":"key","id":"1"}'
+                WHERE status = 'pending'"#,
+            "UPDATE reviews SET status = 'pending', resolved_at = NULL, resolved_after = NULL, resolved_by = NULL WHERE resolved_at = 1",
+            "denied at",
+        ),
+    ] {
+        assert_eq!(world.change(change), 1, "{change}");
+        let found = check::findings(&world.database);
+        let found: Vec<_> = found
+            .iter()
+            .filter(|found| found.found.ends_with("unlike its record in the public log"))
+            .collect();
+        assert!(found.len() == 1 && found[0].found.contains(wanted), "{change}: {found:?}");
         world.change(back);
         assert_eq!(check::findings(&world.database), [], "{back}");
     }

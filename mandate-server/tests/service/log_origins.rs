@@ -238,7 +238,7 @@ async fn a_row_that_is_in_no_log_is_named_by_check() {
     let found: Vec<_> = lacking.into_iter().map(|finding| (finding.table, finding.id.unwrap())).collect();
     let record = world.number("SELECT MAX(number) FROM log_records").to_string();
     let decision = lost["decision"].as_str().unwrap().to_owned();
-    let wanted = [("signing_keys", kid), ("decisions", decision), ("log_records", record)];
+    let wanted = [("signing_keys", kid), ("log_records", record), ("decisions", decision)];
     assert_eq!(found, wanted.map(|(table, id)| (table.to_owned(), id)));
 }
 

@@ -2,6 +2,7 @@
 
 mod granted;
 mod logged;
+mod reviewed;
 mod signing_keys;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use mandate_core::{EnvironmentKind, Timestamp};
 
 use self::granted::Granted;
 use self::logged::{Logged, Named};
+use self::reviewed::Reviewed;
 use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS};
 use crate::error::Fault;
@@ -62,10 +64,11 @@ pub(super) fn walk(
         logged_keys.compare(tx, kind, listener)?;
         let (mut decided, mut governed) = (Logged::new(decided), Logged::new(governed));
         for environment in environments.iter().filter(|environment| environment.kind == kind) {
-            compare_decisions(tx, environment, secrets, &mut decided, listener)?;
+            let mut reviewed = None;
             if let Some(secrets) = secrets {
-                compare_records(tx, environment, secrets, &mut governed, listener)?;
+                reviewed = Some(compare_records(tx, environment, secrets, &mut governed, listener)?);
             }
+            compare_decisions(tx, (environment, secrets), (&mut decided, reviewed), listener)?;
         }
         if secrets.is_some() {
             // These rows are never deleted.
@@ -231,12 +234,11 @@ fn waiting(tx: &mut Tx<'_>, kind: EnvironmentKind, take: &mut dyn FnMut(Entry)) 
     Ok(())
 }
 
-/// Compares each decision of an environment with its entry.
+/// Compares each decision of an environment with its entry, and its review with the governing records.
 fn compare_decisions(
     tx: &mut Tx<'_>,
-    environment: &EnvironmentRecord,
-    secrets: Option<&LogSecrets>,
-    logged: &mut Logged,
+    (environment, secrets): (&EnvironmentRecord, Option<&LogSecrets>),
+    (logged, mut reviewed): (&mut Logged, Option<Reviewed>),
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
     let (mut after, mut findings) = ([0; 16], 0);
@@ -255,6 +257,9 @@ fn compare_decisions(
         let Some(last) = page.last() else { return Ok(()) };
         after = last.decision.id.to_bytes();
         for whole in &page {
+            if let (Some(reviewed), Some(review)) = (&mut reviewed, &whole.review) {
+                reviewed.compare(review, listener);
+            }
             let (found, expected) = match logged.find(&committed(whole, environment, secrets)?) {
                 (1, true) => continue,
                 (0, _) => ("no entry in the public log", "the entry of its token"),
@@ -297,18 +302,22 @@ fn committed(
 }
 
 /// Compares each governing record of an environment with its entry, but for those that wait to be appended, and what is governed
-/// with the records.
+/// with the records. Returns what the records say of reviews.
 fn compare_records(
     tx: &mut Tx<'_>,
     environment: &EnvironmentRecord,
     secrets: &LogSecrets,
     logged: &mut Logged,
     listener: &mut dyn Listener,
-) -> Result<(), Fault> {
+) -> Result<Reviewed, Fault> {
     let (mut after, mut before, mut granted) = (0, 0, Granted::default());
+    let mut reviewed = Reviewed::of(environment.environment);
     loop {
         let page = sql::log_records::onward(tx, environment.environment, after, PAGE)?;
-        let Some(last) = page.last() else { return granted.compare(tx, environment, listener) };
+        let Some(last) = page.last() else {
+            granted.compare(tx, environment, listener)?;
+            return Ok(reviewed);
+        };
         after = last.number;
         for record in page {
             let mut report = |found: &str, expected: &str| {
@@ -320,6 +329,7 @@ fn compare_records(
             }
             before = record.number;
             granted.take(&record.record);
+            reviewed.take(&record.record);
             if let Some(expected) = Named::of(&governing_entry(&record, secrets), true) {
                 match logged.find(&expected) {
                     (1, true) if record.logged => {}
