@@ -135,10 +135,7 @@ impl LogKeeper {
             publish::sign_due(tx, kind, keyring.master())
         };
         match self.store.write_with_jobs(sign).await?.flatten() {
-            Some((log, signed)) => {
-                self.witnesses.signed(log.id, signed.checkpoint().size());
-                self.publish(&log, signed).await
-            }
+            Some((log, signed)) => self.publish(&log, signed).await,
             None => Ok(()),
         }
     }
@@ -160,18 +157,21 @@ impl LogKeeper {
         Ok(false)
     }
 
-    /// Whether no witness has cosigned more than was signed according to the database, or other entries: before a server signs, and
-    /// where less is signed than it has seen. Of a database that was restored nothing is signed.
+    /// Whether no witness has cosigned more than was signed according to the database, or other entries. Asked before a server
+    /// signs for the first time: later it remembers itself what was signed. Of a database that was restored nothing is signed.
     async fn is_known_to_witnesses(&self, kind: EnvironmentKind) -> Result<bool, Fault> {
         let last = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
             let log = public_log::newest(tx, kind)?;
             Ok((publish::last(&log)?, log))
         };
         let (last, log) = self.store.read(last).await??;
-        let size = last.as_ref().map_or(0, |last| last.checkpoint().size());
-        let may_be_restored = self.witnesses.may_be_restored(log.id, size);
-        let Some(last) = last.filter(|_| may_be_restored) else { return Ok(true) };
-        let Some(what) = self.witnesses.contradiction(&self.store, &log, &last).await? else {
+        let last = last.filter(|_| !self.witnesses.were_compared(log.id));
+        let contradiction = match &last {
+            Some(last) => self.witnesses.contradiction(&self.store, &log, last).await?,
+            None => None,
+        };
+        let Some(what) = contradiction else {
+            self.witnesses.compared(log.id);
             return Ok(true);
         };
         let witness = what.witness().to_owned();

@@ -1,6 +1,6 @@
 //! Asks the configured witnesses to cosign a checkpoint (C2SP tlog-witness).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ pub(super) struct Witnesses {
     asked: Mutex<HashMap<&'static str, Instant>>,
     /// How many checkpoints of each kind of log were cosigned since one has waited for all.
     hurried: Mutex<HashMap<EnvironmentKind, u32>>,
-    /// The size of each log that was signed last, as this server has seen it.
-    signed: Mutex<HashMap<i64, u64>>,
+    /// The logs that the witnesses were asked about since the start.
+    compared: Mutex<HashSet<i64>>,
 }
 
 /// What the witnesses have answered.
@@ -111,7 +111,7 @@ impl Witnesses {
         let client = Client::new(Arc::new(SystemNames), PATIENCE, MAX_IDLE)
             .map_err(|e| Fault::new(format!("witnesses: {e}")))?;
         let (sizes, asked) = (Mutex::default(), Mutex::default());
-        Ok(Self { client, clock, sizes, asked, hurried: Mutex::default(), signed: Mutex::default() })
+        Ok(Self { client, clock, sizes, asked, hurried: Mutex::default(), compared: Mutex::default() })
     }
 
     /// Whether witnesses may be asked again for a checkpoint of a log of this kind, which is noted.
@@ -132,15 +132,14 @@ impl Witnesses {
         *count == 0
     }
 
-    /// Whether the database may have been restored since this server has seen it last: it is seen for the first time, or less is
-    /// signed than was. The size is noted.
-    pub(super) fn may_be_restored(&self, log: i64, signed: u64) -> bool {
-        self.signed(log, signed).is_none_or(|seen| signed < seen)
+    /// Whether the witnesses were asked about this log since the start, or need not be.
+    pub(super) fn were_compared(&self, log: i64) -> bool {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).contains(&log)
     }
 
-    /// Notes the size of a log that was signed last. Gives the one that was noted before.
-    pub(super) fn signed(&self, log: i64, size: u64) -> Option<u64> {
-        self.signed.lock().unwrap_or_else(PoisonError::into_inner).insert(log, size)
+    /// Notes that.
+    pub(super) fn compared(&self, log: i64) {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).insert(log);
     }
 
     /// What the witnesses have cosigned and the log does not have, as far as they answer in time to what was signed last.
