@@ -29,7 +29,7 @@ use crate::value::source;
 /// The longest file of a checkpoint.
 const MAX_CHECKPOINT_BYTES: usize = mandate_core::log::MAX_NOTE_BYTES;
 
-/// Compare an export with the public log: every row is an entry, and nothing of yours is missing
+/// Compare an export with the public log: every row is an entry, and nothing under your tags is missing
 ///
 /// Reads the log up to its newest checkpoint, checks that all entries lead to its root, and compares. Each row of the export
 /// must be the same as its entry: the token, and the whole record as it was when it was decided. With --watch-key it looks the
@@ -358,7 +358,7 @@ impl Summary {
             );
         }
         let missing = if self.watched {
-            "and nothing of yours is missing".to_owned()
+            "and nothing under your tags is missing".to_owned()
         } else {
             format!("{CAUTION}without --watch-key nothing can be found missing{CAUTION:#}")
         };

@@ -146,7 +146,7 @@ fn an_export_that_is_its_log_has_no_finding() {
         .watched(&audited.lines, &[])
         .code(0)
         .shows(&format!("decisions    {count}\ngoverning    {records}\nlogged       {}\n", count + records))
-        .shows("nothing of yours is missing");
+        .shows("nothing under your tags is missing");
     audited.audit(&audited.lines, &[]).code(0).shows("without --watch-key nothing can be found missing");
     // The other readers of exports take the same lines.
     let jwks = write(audited.folder.path(), "jwks.json", crate::export::jwks());
