@@ -44,7 +44,7 @@ function explained(error) {
 /** Whether an answer says that the session is over; then the page goes to sign in. */
 function signedOut(response) {
   if (response.status !== 401) return false;
-  const to = location.pathname.slice(base.length + 1);
+  const to = (location.pathname + location.search).slice(base.length + 1);
   location.assign(`${base}/sign-in?to=${encodeURIComponent(to)}`);
   return true;
 }
@@ -155,8 +155,9 @@ async function ask(form) {
 for (const id of ['approve', 'deny', 'stop']) on(id, ask);
 
 on('sign', async () => {
-  const signed = await assertion(issued);
-  const answer = await post('answers', { challenge: issued.challenge, assertion: signed });
+  // Where its answer was lost, the same is sent again.
+  issued.signed ??= await assertion(issued);
+  const answer = await post('answers', { challenge: issued.challenge, assertion: issued.signed });
   if (answer.outcome === 'lost') {
     byId('sign').hidden = true;
     const by = answer.by ? ` by ${answer.by}` : '';

@@ -74,8 +74,10 @@ async function notice() {
   assert.equal(await tab.locator('h1').innerText(), '201 USD');
   await tab.click('#sign-out button');
   await tab.waitForURL(`${place}/sign-in`);
-  await tab.goto(`${place}/`);
+  await tab.goto(`${place}/decisions?verdict=denials&agent=`);
   assert.equal(await tab.locator('h1').innerText(), 'Sign in');
+  await tab.click('#sign-in button');
+  await tab.waitForURL(`${place}/decisions?verdict=denials&agent=`);
   await close();
 }
 
@@ -228,14 +230,25 @@ async function reading() {
   await close();
 }
 
-/** The agent is stopped. */
+/** The agent is stopped, also where the first response is lost: what was signed is sent again. */
 async function stop() {
-  const { tab, close } = await signedIn(`mandates/${mandate}`);
+  const { tab, close } = await signedIn(`mandates/${mandate}`, { expected: /net::ERR_FAILED/ });
+  const sent = [];
+  await tab.context().route('**/answers', async (route) => {
+    sent.push(route.request().postData());
+    if (sent.length > 1) return route.continue();
+    await route.fetch();
+    return route.abort();
+  });
   await tab.click('#stop button');
   await tab.locator('#sign:not([hidden])').waitFor();
   await tab.click('#confirm');
+  await tab.locator('#message:not([hidden])').waitFor();
+  assert.match(await tab.locator('#message').innerText(), /^The server was not reached/);
+  await tab.click('#confirm');
   await tab.locator('#status.care').waitFor();
   assert.equal(await tab.locator('#status').innerText(), 'Revoked');
+  assert.deepEqual(sent, [sent[0], sent[0]]);
   const asked = await call(agent, '/authorizations', { amount: 1, currency: 'USD', recipient: 'vendor:acme', category: 'software' });
   assert.equal(asked.verdict, 'deny_revoked');
   await close();

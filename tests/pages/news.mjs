@@ -78,16 +78,45 @@ async function unavailable() {
   await close();
 }
 
+/** As the server tells a review that waits. */
+const told = (number, role) => ({
+  review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
+  expires_at: '2099-12-31T00:00:00.000Z', mode: 'enforce',
+});
+
+/** What the page hears. */
+const news = (waiting) => `retry: 500\nevent: queue\ndata: ${JSON.stringify({ waiting, total: waiting.length, is_cut: false, has_more: false })}\n\n`;
+
+/** Rows come and go above the one that a person reads: it keeps the focus, and its place on the screen. */
+async function still() {
+  const { tab, close } = await browser.open('about:blank', { storageState: person.state });
+  const first = Array.from({ length: 60 }, (_, number) => told(number, 'role:ops'));
+  const [, gone, ...rest] = first;
+  const then = [told('new', 'role:head-of-it'), told('newer', 'role:head-of-it'), first[0], ...rest];
+  let next = false;
+  await tab.context().route('**/events', (route) => route.fulfill({ contentType: 'text/event-stream', body: news(next ? then : first) }));
+  await tab.goto(`${place}/`);
+  const row = tab.locator('[data-review="rev_40"]');
+  await row.locator('a').focus();
+  // Each of these streams ends at once, which the page says above the rows.
+  const where = async () => ({ y: Math.round((await row.boundingBox()).y), scrolled: (await tab.evaluate(() => scrollY)) > 0 });
+  await tab.locator('#stale:not([hidden])').waitFor();
+  const before = await where();
+  assert.ok(before.scrolled);
+  next = true;
+  await tab.locator('[data-review="rev_newer"]').waitFor();
+  await tab.locator(`[data-review="${gone.review}"]`).waitFor({ state: 'detached' });
+  await tab.locator('#stale:not([hidden])').waitFor();
+  assert.deepEqual(await where(), before);
+  assert.equal(await tab.evaluate(() => document.activeElement.closest('li').dataset.review), 'rev_40');
+  await close();
+}
+
 /** What the script chooses of more than is shown is what the server chooses: what waits for this person first. */
 async function chosen() {
   const { tab, close } = await browser.open('about:blank', { storageState: person.state });
-  const one = (number, role) => ({
-    review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
-    expires_at: '2099-12-31T00:00:00.000Z', mode: 'enforce',
-  });
-  const all = [...Array.from({ length: 100 }, (_, number) => one(number, 'role:ops')), { ...one('own', 'role:head-of-it'), mode: 'observe' }];
-  const news = { waiting: all, total: 101, is_cut: false, has_more: false };
-  await tab.context().route('**/events', (route) => route.fulfill({ contentType: 'text/event-stream', body: `event: queue\ndata: ${JSON.stringify(news)}\n\n` }));
+  const all = [...Array.from({ length: 100 }, (_, number) => told(number, 'role:ops')), { ...told('own', 'role:head-of-it'), mode: 'observe' }];
+  await tab.context().route('**/events', (route) => route.fulfill({ contentType: 'text/event-stream', body: news(all) }));
   await tab.goto(`${place}/`);
   await tab.locator('[data-review="rev_own"].mine').waitFor();
   const rows = await tab.locator('#queue li').evaluateAll((items) => items.map((item) => item.dataset.review));
@@ -100,7 +129,7 @@ async function chosen() {
 let person;
 try {
   person = await enrolled();
-  await browser.run([tabs, unavailable, chosen]);
+  await browser.run([tabs, unavailable, still, chosen]);
 } finally {
   await browser.close();
 }

@@ -135,14 +135,14 @@ impl FromRequestParts<Arc<Console>> for Visit {
         let shown = |failure: Failure| Shown(failure).into_response();
         let place = Place::of(head.uri.path()).map_err(|refusal| shown(refusal.into()))?;
         let session = console.session(&place, &head.headers).await.map_err(shown)?;
+        let query = head.uri.query().unwrap_or_default().to_owned();
         let Some((viewer, mode)) = session else {
             return Err(if place.rest == EVENTS {
                 session_over().into_response()
             } else {
-                sign_in_first(&place)
+                sign_in_first(&place, &query)
             });
         };
-        let query = head.uri.query().unwrap_or_default().to_owned();
         Ok(Self { place, viewer, mode, query, at: console.clock.now() })
     }
 }
@@ -152,8 +152,9 @@ pub(super) fn session_over() -> Failure {
     Refusal::new(crate::error::Code::Unauthorized, "there is no session, or it is over; sign in").into()
 }
 
-fn sign_in_first(place: &Place) -> Response {
-    let to = Serializer::new(String::new()).append_pair("to", &place.rest).finish();
+fn sign_in_first(place: &Place, query: &str) -> Response {
+    let to = if query.is_empty() { place.rest.clone() } else { format!("{}?{query}", place.rest) };
+    let to = Serializer::new(String::new()).append_pair("to", &to).finish();
     let location = HeaderValue::try_from(format!("{}/sign-in?{to}", place.base));
     match location {
         Ok(location) => response(StatusCode::SEE_OTHER, [(header::LOCATION, location)], ""),

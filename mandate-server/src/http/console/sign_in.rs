@@ -73,10 +73,12 @@ pub(super) async fn sign_in_page(uri: Uri) -> Result<Response, Shown> {
     html(&SignIn { frame: Frame::open(&place), to: &to })
 }
 
-/// Whether a text is the path of a page below a place, and nothing else.
+/// Whether a text is the path of a page below a place, with or without a query, and nothing else.
 fn leads_on(to: &str) -> bool {
+    let (path, query) = to.split_once('?').unwrap_or((to, ""));
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    to.split('/').all(|segment| !segment.is_empty() && segment.chars().all(plain))
+    let is_path = path.split('/').all(|segment| !segment.is_empty() && segment.chars().all(plain));
+    is_path && query.chars().all(|c| plain(c) || "=&%+.*".contains(c))
 }
 
 /// The page that registers a passkey. The secret is in the fragment, which no server sees.
@@ -171,9 +173,14 @@ pub(super) async fn begin_enrol(post: Post) -> Result<Response, Failure> {
     answered(&Registering {
         challenge: base64url(&begun.challenge),
         rp: post.console.party.id(),
-        user: User { id: base64url(&begun.user_handle), name: begun.person.name },
+        user: User { id: base64url(&begun.user_handle), name: user_name(&begun.person.name, &post.place) },
         exclude: begun.excluded,
     })
+}
+
+/// How a device lists the passkey: each environment of a person has one of its own.
+fn user_name(person: &str, place: &Place) -> String {
+    format!("{person} ({}, {})", place.organization, place.kind)
 }
 
 /// Enrols the passkey, and begins its first session.
@@ -216,12 +223,16 @@ mod tests {
         for (is_path, to) in [
             (true, "decisions"),
             (true, "reviews/rev_01hf7yat000000000000000007"),
+            (true, "decisions?agent=agt_buyer&since=2026-11-01&verdict=denied&q=%2F+.*"),
+            (false, "?agent=agt_buyer"),
+            (false, "decisions?to=https://evil.example"),
+            (false, "decisions?a#b"),
+            (false, "decisions?<b>"),
             (false, ""),
             (false, "/"),
             (false, "//evil.example"),
             (false, "../../sandbox"),
             (false, "reviews/../x"),
-            (false, "reviews?x"),
             (false, "https://evil.example"),
             (false, "\\evil"),
             (false, "reviews/%2e%2e"),
