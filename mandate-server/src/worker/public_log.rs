@@ -106,7 +106,7 @@ impl LogKeeper {
     /// The database fails, or the last checkpoint cannot be written down.
     pub async fn keep(&self, kind: EnvironmentKind) -> Result<(), Fault> {
         if !self.store.has_jobs().await? {
-            return Ok(());
+            return self.follow(kind).await;
         }
         let has_news = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
             Ok(append::waits(tx, kind)? || publish::due(tx, kind)?.is_some())
@@ -136,6 +136,22 @@ impl LogKeeper {
         };
         match self.store.write_with_jobs(sign).await?.flatten() {
             Some((log, signed)) => self.publish(&log, signed).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of what another server has signed: this one may go on with the log next, on a database that does not know it any
+    /// more. Witnesses may have cosigned meanwhile, so they are asked again then.
+    async fn follow(&self, kind: EnvironmentKind) -> Result<(), Fault> {
+        self.witnesses.compare_again();
+        let remembered = self.remembered.clone();
+        let signed = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
+            let log = public_log::newest(tx, kind)?;
+            let is_sound = log.stopped.is_none() && remembered.contradicts(tx, &log)?.is_none();
+            Ok(publish::last(&log)?.filter(|_| is_sound).map(|signed| (log, signed)))
+        };
+        match self.store.read(signed).await?? {
+            Some((log, signed)) => self.remembered.remember(&log, &signed),
             None => Ok(()),
         }
     }

@@ -176,7 +176,7 @@ async fn a_log_that_lacks_what_was_signed_by_its_database_is_stopped() {
 }
 
 /// Has the database be as in a copy of when `old` was read. It had less than a bundle of entries.
-fn restore(world: &World, old: &PublicLog, tiles: [Vec<u8>; 2]) {
+pub(crate) fn restore(world: &World, old: &PublicLog, tiles: [Vec<u8>; 2]) {
     let restore = |tx: &mut Tx<'_>| {
         rows::grow(tx, old)?;
         rows::put_checkpoints(tx, old)?;
@@ -188,7 +188,7 @@ fn restore(world: &World, old: &PublicLog, tiles: [Vec<u8>; 2]) {
     apart::run_once(&world.database, restore).unwrap().unwrap();
 }
 
-fn tiles(world: &World, log: &PublicLog) -> [Vec<u8>; 2] {
+pub(crate) fn tiles(world: &World, log: &PublicLog) -> [Vec<u8>; 2] {
     let read = |tx: &mut Tx<'_>| {
         let mut tile = |level| rows::tile(tx, log.id, TilePlace { level, tile: 0 });
         Ok([tile(ENTRIES)?.unwrap(), tile(0)?.unwrap()])

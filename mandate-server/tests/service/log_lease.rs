@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use mandate_core::EnvironmentKind::Sandbox;
+use mandate_core::log::VerifierKey;
+use mandate_server::service::public_log::Remembered;
 use mandate_server::store::Store;
+use mandate_server::worker::public_log::LogKeeper;
 use mandate_tests::cluster::run;
 
 use crate::apart;
+use crate::cosigned::{restore, tiles};
 use crate::public_log::{keeper, log, published, waits_since};
-use crate::witnesses::{add, serving};
+use crate::witnesses::{add, has_cosigned, honest, serving};
 use crate::world::World;
 
 /// Another server that has taken the lease, which has ended.
@@ -55,4 +59,50 @@ async fn a_server_that_loses_its_lease_while_witnesses_answer_publishes_nothing(
     keeper.keep(Sandbox).await.unwrap();
     let now = log(&world);
     assert_eq!((now.tree.size(), now.checkpoint), (before.tree.size() + 1, before.checkpoint));
+}
+
+/// It has led before, and then served what another has signed; then the database falls back to a copy, and the other is gone. It
+/// knows what was signed by its memory, by its own directory, and by the witness.
+#[tokio::test]
+async fn a_server_that_has_run_on_beside_the_one_that_signed_signs_nothing_on_a_restored_database() {
+    for (witness, forgets) in [(None, false), (Some("honest.example"), false), (Some("honest.example"), true)]
+    {
+        let world = World::new().await;
+        let agent = world.agent("buyer").await;
+        let directory = tempfile::tempdir().unwrap();
+        let second = keeper(&world, Some(directory.path()));
+        second.keep(Sandbox).await.unwrap();
+        let other = takes_over(&world).await;
+        let first = LogKeeper::new(other.clone(), world.keyring.clone(), Arc::clone(&world.clock) as _, None);
+        let first = first.unwrap();
+        if let Some(name) = witness {
+            add(&world, name, honest(name, &VerifierKey::parse(&log(&world).verifier_key).unwrap()));
+        }
+        let old = log(&world);
+        let old_tiles = tiles(&world, &old);
+        world.ask(&agent, "1").await;
+        // It finds that its lease is gone.
+        second.keep(Sandbox).await.unwrap();
+        first.keep(Sandbox).await.unwrap();
+        let newer = published(&world);
+        assert!(newer.checkpoint().size() > old.tree.size());
+        assert_eq!(has_cosigned(&world, "honest.example"), witness.is_some());
+        // What it has not looked at in time, only a witness knows.
+        if !forgets {
+            second.keep(Sandbox).await.unwrap();
+            let written = Remembered::new(Some(directory.path().to_owned())).in_file(&old).unwrap().unwrap();
+            assert_eq!(written.checkpoint(), newer.checkpoint());
+        }
+        restore(&world, &old, old_tiles);
+        second.keep(Sandbox).await.unwrap();
+        assert_eq!(log(&world).stopped, None, "it does not have the lease");
+        world.ask(&agent, "2").await;
+        other.leases().unwrap().give_jobs_back().await.unwrap();
+        second.keep(Sandbox).await.unwrap();
+        let now = log(&world);
+        let why = now.stopped.unwrap();
+        let said = if forgets { "the witness honest.example says" } else { "was signed" };
+        assert!(why.contains(said), "{why}");
+        assert_eq!((now.tree, now.checkpoint, now.signed), (old.tree, old.checkpoint, None));
+    }
 }

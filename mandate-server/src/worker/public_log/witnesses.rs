@@ -49,7 +49,7 @@ pub(super) struct Witnesses {
     asked: Mutex<HashMap<&'static str, Instant>>,
     /// How many checkpoints of each kind of log were cosigned since one has waited for all.
     hurried: Mutex<HashMap<EnvironmentKind, u32>>,
-    /// The logs that the witnesses were asked about since the start.
+    /// The logs that the witnesses were asked about since this server keeps them.
     compared: Mutex<HashSet<i64>>,
 }
 
@@ -132,7 +132,7 @@ impl Witnesses {
         *count == 0
     }
 
-    /// Whether the witnesses were asked about this log since the start, or need not be.
+    /// Whether the witnesses were asked about this log since this server keeps it, or need not be.
     pub(super) fn were_compared(&self, log: i64) -> bool {
         self.compared.lock().unwrap_or_else(PoisonError::into_inner).contains(&log)
     }
@@ -140,6 +140,11 @@ impl Witnesses {
     /// Notes that.
     pub(super) fn compared(&self, log: i64) {
         self.compared.lock().unwrap_or_else(PoisonError::into_inner).insert(log);
+    }
+
+    /// Another server keeps the logs.
+    pub(super) fn compare_again(&self) {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// What the witnesses have cosigned and the log does not have, as far as they answer in time to what was signed last.
