@@ -369,3 +369,25 @@ fn each_log_of_a_kind_can_be_written_as_files() {
     export("none", &["--number", "3"]).code(1).says("there is no sandbox log with the number 3");
     export("none", &["--number", "0"]).code(2);
 }
+
+/// Each start has other ports, and so another issuer.
+#[test]
+fn a_start_under_another_issuer_is_warned_of_and_a_log_gets_the_name_that_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = TestServer::start_in(folder.path());
+    let warning = "the public log has the name of another issuer";
+    assert!(!first.logged().contains(warning), "{}", first.logged());
+    let before = first.issuer();
+    first.kill();
+    let second = TestServer::start_in(folder.path());
+    assert!(second.logged().contains(warning), "{}", second.logged());
+    let begin = |issuer: &str| {
+        let mut command = second.operator(&["log", "new-origin", "sandbox", "--yes", "--json"]);
+        Ran::from(command.env("MANDATE_VERDICTS_URL", issuer).output().unwrap())
+    };
+    for (number, issuer) in [(2, second.issuer()), (3, before)] {
+        let origin = format!("{}/log/sandbox/{number}", issuer.split("://").nth(1).unwrap());
+        assert_eq!(begin(&issuer).code(0).json()["log"], origin);
+    }
+    begin("https://other.example").code(1).says("no server was started with it");
+}

@@ -325,7 +325,8 @@ fn new_origin(kind: EnvironmentKind, yes: bool, common: &Common) -> Result<(), F
     );
     terminal::confirm(&question, yes)?;
     let maker = Maker { master: &master, entropy: &SystemEntropy };
-    let replace = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, kind, &remembered, &by);
+    let of = (kind, settings.verdicts_url.as_deref());
+    let replace = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, of, &remembered, &by);
     let (before, begun) = terminal::run(&settings.database, replace)?;
     let print = fingerprint(&begun)?;
     let shown = json!({

@@ -21,7 +21,7 @@ pub(crate) fn new_origin(world: &World, directory: Option<&Path>) -> (PublicLog,
     let by = operator(world);
     let remembered = Remembered::new(directory.map(Path::to_owned));
     let maker = Maker { master: world.keyring.master(), entropy: &SystemEntropy };
-    let begin = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, Sandbox, &remembered, &by);
+    let begin = |tx: &mut Tx<'_>| operated::new_origin(tx, maker, (Sandbox, None), &remembered, &by);
     apart::run_once(&world.database, begin).unwrap().unwrap()
 }
 

@@ -96,20 +96,19 @@ pub fn remove_witness(tx: &mut Tx<'_>, name: &str, by: &Operator) -> Result<Veri
 /// Begins another log of a kind in place of the newest one. Gives both.
 ///
 /// Its first entry is the last published checkpoint of the older log. What the older one has behind that was never
-/// published, and moves to the new one.
+/// published, and moves to the new one. It has the name of `issuer`, or of the one that a server was started with last for the
+/// first time.
 ///
 /// # Errors
-/// There is no log yet, or the keys do not open under this master key.
+/// There is no log yet, no server was started with this issuer, or the keys do not open under this master key.
 pub fn new_origin(
     tx: &mut Tx<'_>,
     maker: Maker<'_>,
-    kind: EnvironmentKind,
+    (kind, issuer): (EnvironmentKind, Option<&str>),
     remembered: &Remembered,
     by: &Operator,
 ) -> Result<(PublicLog, PublicLog), ScriptError> {
-    let issuer = signing::issuers(tx)?.pop();
-    let issuer =
-        issuer.ok_or_else(|| Refusal::invalid("there is no public log yet; start the server once"))?;
+    let issuer = issuer_of_log(signing::issuers(tx)?, issuer)?;
     let newest = public_log::newest(tx, kind)?.id;
     public_log::hold(tx, newest)?;
     let mut before = public_log::newest(tx, kind)?;
@@ -130,6 +129,22 @@ pub fn new_origin(
     public_log::stop(tx, before.id, Some(&reason))?;
     record(tx, by, "log.new-origin", Some(kind), (&begun.origin, json!({ "replaces": before.origin })))?;
     Ok((before, begun))
+}
+
+/// The issuer whose name a log gets, of those that servers were started with.
+fn issuer_of_log(mut known: Vec<String>, wanted: Option<&str>) -> Result<String, Refusal> {
+    let Some(wanted) = wanted else {
+        return known
+            .pop()
+            .ok_or_else(|| Refusal::invalid("there is no public log yet; start the server once"));
+    };
+    let found = known.iter().position(|issuer| issuer == wanted);
+    found.map(|place| known.swap_remove(place)).ok_or_else(|| {
+        let known = known.join(", ");
+        Refusal::invalid(format!(
+            "verdicts_url is `{wanted}`, and no server was started with it; start one, or set one of {known}"
+        ))
+    })
 }
 
 /// Has a stopped log go on.
