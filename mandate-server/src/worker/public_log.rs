@@ -34,7 +34,7 @@ pub struct LogKeeper {
     store: Store,
     keyring: Keyring,
     remembered: Remembered,
-    witnesses: Witnesses,
+    witnesses: Arc<Witnesses>,
     repeated: Repeated,
     metrics: Metrics,
 }
@@ -56,7 +56,7 @@ impl LogKeeper {
         clock: Arc<dyn Clock>,
         directory: Option<std::path::PathBuf>,
     ) -> Result<Self, Fault> {
-        let (remembered, witnesses) = (Remembered::new(directory), Witnesses::new(clock)?);
+        let (remembered, witnesses) = (Remembered::new(directory), Arc::new(Witnesses::new(clock)?));
         let (repeated, metrics) = (Repeated::in_background(), Metrics::new());
         Ok(Self { store, keyring, remembered, witnesses, repeated, metrics })
     }

@@ -66,9 +66,15 @@ fn request(stream: &mut TcpStream) -> Vec<u8> {
 
 /// A witness that keeps to the rules.
 pub(crate) fn honest(name: &str, of: &VerifierKey) -> String {
+    late(name, of, Duration::ZERO)
+}
+
+/// The same, which takes this long for each request.
+pub(crate) fn late(name: &str, of: &VerifierKey, takes: Duration) -> String {
     let (key, keys) = (key(name), vec![of.clone()]);
     let mut last = None;
     serving(move |body| {
+        thread::sleep(takes);
         let asked = AddCheckpoint::parse(body).unwrap();
         let state = WitnessedLog { keys: keys.clone(), last };
         match state.decide(&asked) {

@@ -128,17 +128,21 @@ pub fn keep_cosignatures(tx: &mut Tx<'_>, log: &PublicLog, cosigned: &SignedChec
 }
 
 fn add_cosignatures(to: &mut SignedCheckpoint, of: &SignedCheckpoint) {
-    of.note().signatures().iter().for_each(|signature| add_cosignature(to, signature));
+    for signature in of.note().signatures() {
+        add_cosignature(to, signature);
+    }
 }
 
 /// Adds a cosignature to a checkpoint, unless the checkpoint could not be read again with it: it has as many as a note can, such
-/// as those of witnesses that are not asked any more.
-pub fn add_cosignature(to: &mut SignedCheckpoint, signature: &NoteSignature) {
+/// as those of witnesses that are not asked any more. Says whether it did.
+pub fn add_cosignature(to: &mut SignedCheckpoint, signature: &NoteSignature) -> bool {
     let mut with = to.clone();
     with.add(signature.clone());
-    if SignedCheckpoint::parse(with.to_string().as_bytes()).is_ok() {
+    let has_room = SignedCheckpoint::parse(with.to_string().as_bytes()).is_ok();
+    if has_room {
         *to = with;
     }
+    has_room
 }
 
 /// A log as the database has it by now.

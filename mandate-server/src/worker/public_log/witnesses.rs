@@ -4,16 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use hyper::StatusCode;
 use mandate_core::EnvironmentKind;
 use mandate_core::log::{
     AddCheckpoint, NoteSignature, SignedCheckpoint, VerifierKey, consistency_nodes, prove_consistency,
     read_conflict,
 };
-
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::unwilling;
 use crate::clock::Clock;
@@ -39,18 +37,31 @@ const ATTEMPTS: usize = 2;
 /// The Content-Type of a request.
 const TEXT: &str = "text/plain; charset=utf-8";
 
+/// Its holder asks a witness: one thing at a time, since each answer says from where on the next proof must be. Holds the size that
+/// the witness has cosigned last, as far as that is known.
+type Turn = Arc<tokio::sync::Mutex<u64>>;
+
 /// The witnesses.
 pub(super) struct Witnesses {
     client: Client,
     clock: Arc<dyn Clock>,
-    /// The size that each has cosigned last, by its key and the log.
-    sizes: Mutex<HashMap<(String, i64), u64>>,
+    /// The turns to ask each, by its key and the log.
+    turns: Mutex<HashMap<(String, i64), Turn>>,
     /// When those that had not cosigned were asked again last, for each kind of log.
     asked: Mutex<HashMap<&'static str, Instant>>,
     /// How many checkpoints of each kind of log were cosigned since one has waited for all.
     hurried: Mutex<HashMap<EnvironmentKind, u32>>,
     /// The logs that the witnesses were asked about since this server keeps them.
     compared: Mutex<HashSet<i64>>,
+}
+
+/// What witnesses are asked.
+struct Question {
+    store: Store,
+    log: PublicLog,
+    signed: SignedCheckpoint,
+    /// Whether one is asked in its turn that is still being asked something else. Otherwise it is not asked.
+    waits: bool,
 }
 
 /// What the witnesses have answered.
@@ -110,8 +121,8 @@ impl Witnesses {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let client = Client::new(Arc::new(SystemNames), PATIENCE, MAX_IDLE)
             .map_err(|e| Fault::new(format!("witnesses: {e}")))?;
-        let (sizes, asked) = (Mutex::default(), Mutex::default());
-        Ok(Self { client, clock, sizes, asked, hurried: Mutex::default(), compared: Mutex::default() })
+        let (turns, asked) = (Mutex::default(), Mutex::default());
+        Ok(Self { client, clock, turns, asked, hurried: Mutex::default(), compared: Mutex::default() })
     }
 
     /// Whether witnesses may be asked again for a checkpoint of a log of this kind, which is noted.
@@ -149,82 +160,85 @@ impl Witnesses {
 
     /// What the witnesses have cosigned and the log does not have, as far as they answer in time to what was signed last.
     pub(super) async fn contradiction(
-        &self,
+        self: &Arc<Self>,
         store: &Store,
         log: &PublicLog,
         last: &SignedCheckpoint,
     ) -> Result<Option<Contradiction>, Fault> {
         let witnesses = store.read(witnesses::all).await??;
-        let asked = witnesses.iter().map(|witness| self.ask(store, log, last, witness));
-        let mut asked = asked.collect::<FuturesUnordered<_>>();
+        let (store, log, signed) = (store.clone(), log.clone(), last.clone());
+        let mut asked = self.ask_all(Question { store, log, signed, waits: true }, witnesses);
         let (until, mut found) = (Instant::now() + PATIENCE, Vec::new());
-        while let Ok(Some(said)) = tokio::time::timeout_at(until, asked.next()).await {
-            if let Said::Contradicts(what) = said {
+        while let Ok(Some(said)) = timeout_at(until, asked.join_next()).await {
+            if let Ok(Said::Contradicts(what)) = said {
                 found.push(what);
             }
         }
+        asked.detach_all();
         Ok(gravest(found))
     }
 
     /// Has a checkpoint cosigned by those that have not yet, and answer in time. Once more than half have, the others have a
     /// moment left, but for each tenth checkpoint.
     pub(super) async fn cosign(
-        &self,
+        self: &Arc<Self>,
         store: &Store,
         log: &PublicLog,
         mut checkpoint: SignedCheckpoint,
     ) -> Result<Answers, Fault> {
         let witnesses = store.read(witnesses::all).await??;
         // More than half; without witnesses there is no quorum to have.
-        let (quorum, for_all) = (witnesses.len() / 2 + 1, self.waits_for_all(log.kind));
-        let (mut cosigned, mut said) = (0, Vec::new());
-        {
-            let has = |witness: &Witness| matches!(checkpoint.cosignature(&witness.key), Ok(Some(_)));
-            let (had, lacking): (Vec<_>, Vec<_>) = witnesses.iter().partition(|witness| has(witness));
-            cosigned += had.len();
-            let asked = lacking.into_iter().map(|witness| self.ask(store, log, &checkpoint, witness));
-            let mut asked = asked.collect::<FuturesUnordered<_>>();
-            let (mut until, mut have) = (Instant::now() + PATIENCE, cosigned);
-            // What has come by then counts.
-            while let Ok(Some(one)) = tokio::time::timeout_at(until, asked.next()).await {
-                have += usize::from(matches!(one, Said::Cosigned(_)));
-                said.push(one);
-                if have >= quorum && !for_all {
-                    until = until.min(Instant::now() + MOMENT);
-                }
+        let (count, quorum, waits) = (witnesses.len(), witnesses.len() / 2 + 1, self.waits_for_all(log.kind));
+        let has = |witness: &Witness| matches!(checkpoint.cosignature(&witness.key), Ok(Some(_)));
+        let (had, lacking): (Vec<_>, Vec<_>) = witnesses.into_iter().partition(has);
+        let question = Question { store: store.clone(), log: log.clone(), signed: checkpoint.clone(), waits };
+        let mut asked = self.ask_all(question, lacking);
+        let (mut until, mut cosigned, mut said) = (Instant::now() + PATIENCE, had.len(), Vec::new());
+        // What has come by then counts.
+        while let Ok(Some(one)) = timeout_at(until, asked.join_next()).await {
+            let one = one.unwrap_or(Said::Unclear);
+            if let Said::Cosigned(signature) = &one {
+                cosigned += usize::from(publish::add_cosignature(&mut checkpoint, signature));
+            }
+            said.push(one);
+            if cosigned >= quorum && !waits {
+                until = until.min(Instant::now() + MOMENT);
             }
         }
+        asked.detach_all();
         let is_refusal = |said: &Said| matches!(said, Said::Contradicts(_) | Said::Refused);
-        let refused = said.len() == witnesses.len() && said.iter().all(is_refusal);
-        let mut contradictions = Vec::new();
-        for said in said {
-            match said {
-                Said::Cosigned(signature) => {
-                    publish::add_cosignature(&mut checkpoint, &signature);
-                    cosigned += 1;
-                }
-                Said::Contradicts(what) => contradictions.push(what),
-                Said::Refused | Said::Unclear => {}
-            }
-        }
+        let refused = said.len() == count && said.iter().all(is_refusal);
+        let contradictions = said.into_iter().filter_map(|said| match said {
+            Said::Contradicts(what) => Some(what),
+            Said::Cosigned(_) | Said::Refused | Said::Unclear => None,
+        });
         Ok(Answers {
+            contradiction: gravest(contradictions.collect()),
             checkpoint,
             is_cosigned: cosigned > 0,
             witnessed: cosigned >= quorum,
             refused,
-            contradiction: gravest(contradictions),
         })
     }
 
+    /// Asks these witnesses at once. Each has its whole time, also where its answer is not waited for any more.
+    fn ask_all(self: &Arc<Self>, question: Question, witnesses: Vec<Witness>) -> JoinSet<Said> {
+        let (mut asked, question) = (JoinSet::new(), Arc::new(question));
+        for witness in witnesses {
+            let (this, question) = (Arc::clone(self), Arc::clone(&question));
+            asked.spawn(async move { this.ask(&question, &witness).await });
+        }
+        asked
+    }
+
     /// Asks one witness.
-    async fn ask(
-        &self,
-        store: &Store,
-        log: &PublicLog,
-        signed: &SignedCheckpoint,
-        witness: &Witness,
-    ) -> Said {
-        match self.try_to_ask(store, log, signed, witness).await {
+    async fn ask(&self, question: &Question, witness: &Witness) -> Said {
+        let of = (witness.key.to_string(), question.log.id);
+        let turn =
+            Arc::clone(self.turns.lock().unwrap_or_else(PoisonError::into_inner).entry(of).or_default());
+        let known = if question.waits { Some(turn.lock().await) } else { turn.try_lock().ok() };
+        let Some(mut known) = known else { return Said::Unclear };
+        match self.try_to_ask(question, witness, &mut known).await {
             Ok(said) => said,
             Err(why) => {
                 unwilling(witness.key.name(), &why);
@@ -235,20 +249,19 @@ impl Witnesses {
 
     async fn try_to_ask(
         &self,
-        store: &Store,
-        log: &PublicLog,
-        signed: &SignedCheckpoint,
+        question: &Question,
         witness: &Witness,
+        known: &mut u64,
     ) -> Result<Said, Fault> {
+        let Question { store, log, signed, .. } = question;
         let url = format!("{}/add-checkpoint", witness.url.trim_end_matches('/'));
         let new = signed.checkpoint().size();
-        let of = (witness.key.to_string(), log.id);
         let contradicts = |size, is_fork| {
             let witness = witness.key.name().to_owned();
             Said::Contradicts(Contradiction { witness, size, is_fork })
         };
         for _ in 0..ATTEMPTS {
-            let old = self.known(&of).min(new);
+            let old = (*known).min(new);
             let request = request(store, log.clone(), signed.clone(), old).await?;
             let answered = self.client.post(&url, TEXT, request.to_string()).await;
             let answered = answered.map_err(|e| Fault::Provider(e.to_string()))?;
@@ -256,7 +269,7 @@ impl Witnesses {
             match answered.status {
                 StatusCode::OK => {
                     let signature = cosignature(&body, signed, &witness.key, &*self.clock)?;
-                    self.learn(of, new);
+                    *known = new;
                     return Ok(Said::Cosigned(signature));
                 }
                 StatusCode::CONFLICT => {
@@ -266,7 +279,7 @@ impl Witnesses {
                     if size == old && size > 0 {
                         return Ok(contradicts(size, true));
                     }
-                    self.learn(of.clone(), size);
+                    *known = size;
                     if size > new {
                         return Ok(contradicts(size, false));
                     }
@@ -281,14 +294,6 @@ impl Witnesses {
             }
         }
         Err(Fault::Provider("it does not keep to the size that it told".to_owned()))
-    }
-
-    fn known(&self, of: &(String, i64)) -> u64 {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).get(of).copied().unwrap_or_default()
-    }
-
-    fn learn(&self, of: (String, i64), size: u64) {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(of, size);
     }
 }
 
