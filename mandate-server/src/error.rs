@@ -104,6 +104,9 @@ pub enum Fault {
     /// The work waited too long for a thread of the store, or for a lock. Nothing happened.
     #[error("{0}")]
     Overdue(String),
+    /// Too much waits already. Nothing happened.
+    #[error("{0}")]
+    Full(String),
     /// No key can sign: there is none of that kind, or it does not open under this server's master key.
     #[error("{0}")]
     NoSigningKey(String),
@@ -167,6 +170,7 @@ impl Fault {
                 | Self::DiskFull(_)
                 | Self::DiskFailed(_)
                 | Self::Overdue(_)
+                | Self::Full(_)
                 | Self::Setup(_)
         )
     }
@@ -185,6 +189,7 @@ impl Fault {
             Self::DiskFull(_) => "disk_full",
             Self::DiskFailed(_) => "disk_failed",
             Self::Overdue(_) => "overdue",
+            Self::Full(_) => "full",
             Self::NoSigningKey(_) => "no_signing_key",
             Self::Setup(_) => "setup",
             Self::Schema(_) => "schema",

@@ -125,7 +125,7 @@ impl Failure {
                 let full = server_error(StatusCode::SERVICE_UNAVAILABLE, UNREAD, id);
                 retry_after(full, OVERLOAD_RETRY_AFTER_SECONDS)
             }
-            Self::Overloaded => {
+            Self::Overloaded | Self::Fault(Fault::Full(_)) => {
                 let busy = server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id);
                 retry_after(busy, OVERLOAD_RETRY_AFTER_SECONDS)
             }

@@ -16,7 +16,7 @@ use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::model::idempotency::KEPT_SECONDS;
-use crate::store::sql::{clock as marked, events, exports, mandates, servers};
+use crate::store::sql::{clock as marked, events, exports, mandates, retention, servers};
 use crate::store::tx::{Backend, Tx};
 
 /// How far the clock may be behind the high-water mark before nothing is decided any more, in milliseconds.
@@ -92,6 +92,7 @@ impl Moments {
     pub fn deciding(&self, tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
         let (now, mark) = (self.now(tx)?, marked::mark(tx)?);
         must_not_be_behind(now, mark)?;
+        self.leave_closed(retention::behind(tx)?);
         Ok(now)
     }
 

@@ -78,6 +78,18 @@ impl Made {
         self.reviews.extend(review.map(|review| (decision.environment, review)));
         self.decisions.push(decision);
     }
+
+    /// The agents in these environments for which events are made: each is of a review that waits.
+    pub(super) fn announcing(&self, environments: &BTreeSet<i64>) -> BTreeSet<AgentKey> {
+        let announces = |decision: &&DecisionRecord| {
+            decision.review.is_some() && environments.contains(&decision.environment)
+        };
+        let key = |decision: &DecisionRecord| AgentKey {
+            environment: decision.environment,
+            agent: decision.request.agent.clone(),
+        };
+        self.decisions.iter().filter(announces).map(key).collect()
+    }
 }
 
 /// The rows for one authorization.

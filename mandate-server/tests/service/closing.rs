@@ -18,7 +18,7 @@ use crate::check::found;
 use crate::retention::{
     ThreeMonths, close, close_by, close_some, files, go_to, refused, reopen, rows, shown, stop, three_months,
 };
-use crate::world::World;
+use crate::world::{World, json};
 
 const DAY: i64 = 24 * 60 * 60;
 const JUNE: (&str, i64) = ("2026-06", 3);
@@ -220,6 +220,36 @@ async fn a_clock_that_is_set_back_into_a_closed_month_leaves_the_next_one_to_be_
     assert_eq!(found(&world.database), Vec::<String>::new());
     close(&world, "2026-07", folder.path()).unwrap();
     close(&world, "2026-07", folder.path()).unwrap_err();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+}
+
+/// The approval is what the server decides first.
+#[tokio::test]
+async fn an_approval_by_a_clock_that_is_set_back_into_a_closed_month_is_in_the_next_one() {
+    let mut world = World::new().await;
+    let folder = tempdir().unwrap();
+    stop(&world);
+    world.engine = Arc::new(Engine::new(world.keyring.clone(), Arc::clone(&world.moments), 90 * 86_400));
+    world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    let (agent, other) = (world.agent("a").await, world.agent("b").await);
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    let waits = world.ask(&agent, "210").await;
+    world.ask(&other, "1").await;
+    go_to(&world, "2026-08-20T00:00:00Z");
+    world.ask(&other, "1").await;
+    stop(&world);
+    close(&world, "2026-06", folder.path()).unwrap();
+    world.set_back(world.clock.now().millis_since(Timestamp::parse("2026-06-25T00:00:00Z").unwrap()) / 1_000);
+    reopen(&mut world);
+    let approved = json(&world.approve(&waits["review"]["id"]).await);
+    let id = DecisionId::parse(approved["decision"].as_str().unwrap()).unwrap();
+    assert!(id.created_at() >= Timestamp::parse("2026-07-01T00:00:00Z").unwrap(), "{approved}");
+    go_to(&world, "2026-10-20T00:00:00Z");
+    world.ask(&other, "1").await;
+    stop(&world);
+    // On SQLite ids follow the newest, which was in August.
+    let next = if crate::KIND == Kind::Postgres { "2026-07" } else { "2026-08" };
+    close(&world, next, folder.path()).unwrap();
     assert_eq!(found(&world.database), Vec::<String>::new());
 }
 

@@ -5,17 +5,19 @@
 //! for a row. What comes for an agent meanwhile is put behind its requests that are here, so that they keep their order.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, overdue};
+use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, full, overdue};
 
-/// For how long the requests of an environment are set aside at once after one of them has met a lock, other than its agent's
-/// row. Each that is tried meanwhile and meets one makes it longer.
-const MET: Duration = Duration::from_secs(1);
+/// For how long batches write no event of an environment after one has met a held lock with it, such as that on a webhook's row:
+/// until one is written, and at most so long after the last that met it. A thread that waits for one waits for 3 seconds.
+const MET: Duration = Duration::from_secs(4);
+/// How many requests of an environment are set aside at most: a quarter of what a server has in progress, so that others have room.
+const MAX_OF_ONE: usize = MAX_WAITING / 4;
 
 /// Requests that were set aside.
 #[derive(Default)]
@@ -31,7 +33,7 @@ struct Queues {
     requests: BTreeMap<Owner, VecDeque<PendingAuthorization>>,
     /// The agents whose turn it is not, the next one first.
     turns: VecDeque<Owner>,
-    /// When a request of these environments has last met a held lock, such as that on the row of one of their webhooks.
+    /// When an event of these environments has last met a held lock.
     met: BTreeMap<i64, Instant>,
     /// How many requests are here, with those whose turn it is.
     count: usize,
@@ -51,18 +53,14 @@ impl Aside {
         self.queues().count
     }
 
-    /// Puts requests behind others of their agents that are here, and sets those aside whose environments have met a held lock
-    /// just now: a batch with one of them would meet it again. Returns all others.
+    /// Puts requests behind others of their agents that are here. Returns those of agents that are not.
     pub(super) fn join(&self, came: Vec<PendingAuthorization>) -> Vec<PendingAuthorization> {
         let mut queues = self.queues();
-        queues.met.retain(|_, at| at.elapsed() < MET);
-        if queues.requests.is_empty() && queues.met.is_empty() {
+        if queues.requests.is_empty() {
             return came;
         }
-        let (here, others): (Vec<_>, Vec<_>) = came.into_iter().partition(|asked| {
-            let owner = asked.owner();
-            queues.met.contains_key(&owner.0) || queues.requests.contains_key(&owner)
-        });
+        let (here, others): (Vec<_>, Vec<_>) =
+            came.into_iter().partition(|asked| queues.requests.contains_key(&asked.owner()));
         let is_any = !here.is_empty();
         for asked in here {
             queues.add(asked);
@@ -74,14 +72,22 @@ impl Aside {
         others
     }
 
-    /// Notes that a request of an environment has met a held lock.
-    pub(super) fn note_met(&self, environment: i64) {
-        self.queues().met.insert(environment, Instant::now());
+    /// Notes that events of environments have met a held lock.
+    pub(super) fn note_met(&self, environments: &BTreeSet<i64>) {
+        let now = Instant::now();
+        self.queues().met.extend(environments.iter().map(|environment| (*environment, now)));
     }
 
-    /// Whether a request of the environment has met a held lock just now.
-    pub(super) fn has_met(&self, environment: i64) -> bool {
-        self.queues().met.get(&environment).is_some_and(|at| at.elapsed() < MET)
+    /// Notes that events of environments were written.
+    pub(super) fn note_written(&self, environments: &BTreeSet<i64>) {
+        self.queues().met.retain(|environment, _| !environments.contains(environment));
+    }
+
+    /// The environments whose events have met a held lock just now.
+    pub(super) fn met(&self) -> BTreeSet<i64> {
+        let mut queues = self.queues();
+        queues.met.retain(|_, at| at.elapsed() < MET);
+        queues.met.keys().copied().collect()
     }
 
     /// Sets requests aside whose agents' rows are held.
@@ -171,8 +177,10 @@ impl Aside {
 
 impl Queues {
     fn add(&mut self, asked: PendingAuthorization) {
-        if self.count >= MAX_WAITING {
-            let _ = asked.waiter.send(Err(overdue()));
+        let environment = asked.owner().0;
+        let of_one = self.requests.range((environment, None)..(environment.saturating_add(1), None));
+        if self.count >= MAX_WAITING || of_one.map(|(_, queue)| queue.len()).sum::<usize>() >= MAX_OF_ONE {
+            let _ = asked.waiter.send(Err(full()));
             return;
         }
         self.count += 1;

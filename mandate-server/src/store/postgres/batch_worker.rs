@@ -4,10 +4,11 @@
 //! gets a transaction of its own, which waits in the database's queue for the row. So no request waits for the row of
 //! another agent, and an agent that many servers decide for gets its turn.
 //!
-//! A batch that meets another lock, such as that on a webhook's row, is decided request by request. Those that meet it are set
-//! aside as well. For a moment the other requests of their environments go the same way, so that not every batch meets it.
+//! A batch that meets another lock, such as that on a webhook's row, is decided again without what makes events for the
+//! environments of its events. For a moment no batch makes any for them. The agents that are left out are set aside as well.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,11 @@ const GATHERING: Duration = Duration::from_micros(100);
 const TRYING: Duration = Duration::from_millis(200);
 /// How often the requests are tried that were set aside and that no thread waits for.
 const REST: Duration = Duration::from_millis(50);
+/// How long a batch waits for other locks than its agents' rows: so many COMMITs, at least, and at most. Other servers' batches
+/// hold a webhook's row one after another, each until its COMMIT is on disk.
+const PATIENTLY: (u32, Duration, Duration) = (10, Duration::from_secs(1), Duration::from_secs(3));
+/// How long what was set aside waits for them.
+const BRIEFLY: (u32, Duration, Duration) = (2, Duration::from_millis(50), Duration::from_secs(1));
 /// The same after one of them has met a lock other than its agent's row. A try takes up to [`TRYING`] then.
 const LONG_REST: Duration = Duration::from_millis(500);
 
@@ -163,7 +169,7 @@ impl BatchWorker {
         let count = came.len();
         let free = self.aside.join(came);
         let joined = count - free.len();
-        let held = self.decide(worker, free, Take::Skip);
+        let held = self.decide(worker, free, Take::Skip(patience(worker, PATIENTLY)));
         self.after.held(joined + held.len());
         if !held.is_empty() {
             // The threads that wait come first.
@@ -175,7 +181,7 @@ impl BatchWorker {
         if self.tried.elapsed() >= self.rest
             && let Some((turn, asked)) = self.aside.take(MAX_BATCH)
         {
-            let held = self.decide(worker, asked, Take::Briefly);
+            let held = self.decide(worker, asked, Take::Briefly(patience(worker, BRIEFLY)));
             self.aside.back(turn, held);
             self.tried = Instant::now();
             self.rest = if self.met.get() { LONG_REST } else { REST };
@@ -231,8 +237,26 @@ impl BatchWorker {
         match ended {
             Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
             Err(_) if take == Take::InTurn && (worker.is_held() || worker.is_refused()) => asked.collect(),
-            Err(fault) => self.decide_apart(worker, asked.collect(), (&fault, take)),
+            Err(fault) if matches!(take, Take::Skip(_)) && worker.is_held() => {
+                self.decide_silent(worker, asked.collect(), (&fault, take))
+            }
+            Err(fault) => self.decide_apart(worker, asked.collect(), &fault),
         }
+    }
+
+    /// Decides on a batch that has met a held lock without what makes events for the same environments. If it has made none, it
+    /// would meet the lock again.
+    fn decide_silent(
+        &mut self,
+        worker: &mut ConnectionWorker,
+        batch: Vec<PendingAuthorization>,
+        (fault, take): (&Fault, Take),
+    ) -> Vec<PendingAuthorization> {
+        if let Some(others) = self.repeated.due("held") {
+            tracing::warn!(kind = fault.kind(), reason = %fault, others, "a batch has met a held lock");
+        }
+        let is_silent = self.known.borrow().announced.is_empty();
+        if is_silent { batch } else { self.decide_together(worker, batch, take) }
     }
 
     /// Decides on each request of a batch that failed.
@@ -240,7 +264,7 @@ impl BatchWorker {
         &mut self,
         worker: &mut ConnectionWorker,
         batch: Vec<PendingAuthorization>,
-        (fault, take): (&Fault, Take),
+        fault: &Fault,
     ) -> Vec<PendingAuthorization> {
         if let Some(others) = self.repeated.due(fault.kind()) {
             tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
@@ -252,7 +276,6 @@ impl BatchWorker {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
             } else if (was_held && began.elapsed() >= TRYING)
-                || (take == Take::Skip && self.aside.has_met(asked.owner().0))
                 || held.iter().any(|other| other.owner() == asked.owner())
             {
                 held.push(asked);
@@ -274,11 +297,9 @@ impl BatchWorker {
             return answered(asked, Some(Err(overdue())));
         }
         let one = std::slice::from_ref(&asked.authorization);
-        let answer = match self.run(worker, one, until, Take::Briefly) {
-            Err(_) if worker.is_held() => {
-                self.aside.note_met(asked.owner().0);
-                None
-            }
+        let take = Take::Briefly(patience(worker, BRIEFLY));
+        let answer = match self.run(worker, one, until, take) {
+            Err(_) if worker.is_held() => None,
             Err(fault) => Some(Err(fault)),
             Ok(mut answers) => answers.pop().flatten(),
         };
@@ -304,13 +325,20 @@ impl BatchWorker {
         take: Take,
     ) -> Result<Vec<Option<Result<Answer, Fault>>>, Fault> {
         let mut span = traces::batch(batch.iter().filter_map(|a| a.traced.as_ref()), batch.len());
+        let met = if matches!(take, Take::Skip(_)) { self.aside.met() } else { BTreeSet::new() };
         let ended = worker.transact_until(until, Locks::Leave, &mut |session| {
-            hot::run(session, &*self.decider, &mut self.known.borrow_mut(), batch, (take, until))
+            hot::run(session, &*self.decider, &mut self.known.borrow_mut(), batch, &met, (take, until))
         });
         if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
             span.fail();
         }
         drop(span);
+        let announced = &self.known.borrow().announced;
+        if ended.is_ok() && !announced.is_empty() {
+            self.aside.note_written(announced);
+        } else if worker.is_held() {
+            self.aside.note_met(announced);
+        }
         if let Err(fault) = &ended
             && take != Take::InTurn
         {
@@ -330,6 +358,11 @@ impl BatchWorker {
         }
         Ok(answers)
     }
+}
+
+/// How long to wait for a lock, by how long the last COMMIT took.
+fn patience(worker: &ConnectionWorker, (commits, least, most): (u32, Duration, Duration)) -> Duration {
+    (commits * worker.committing()).clamp(least, most)
 }
 
 /// Sends a request its answer. Returns the request if there is none. A caller that has gone away needs none.

@@ -9,7 +9,6 @@ use super::super::Decider;
 use super::super::sql::servers;
 use super::super::tx::Tx;
 use super::connection::Step;
-use super::hot::BRIEFLY;
 use super::maintenance::{PARTITIONED, first_id};
 use super::session::PostgresSession;
 use crate::error::Fault;
@@ -19,17 +18,20 @@ const RECENT: Duration = Duration::from_secs(1);
 /// For how long after a batch has failed no proof shows that batches are decided. A proof tries less than a batch does.
 const DOUBTED: Duration = Duration::from_secs(10);
 
+/// How long a proof waits for a lock: longer than others hold the row of the clock until their COMMIT is on disk.
+const SHORTLY: &str = "SET LOCAL lock_timeout = '1s'";
 /// Takes the locks that a batch takes on tables, so that it fails where a batch would wait. Of partitioned tables, a batch
-/// locks the partition of this month alone. The row of the clock is needed by every batch, once a second at least.
+/// locks the partition of this month alone. The row of the clock is needed by every batch, once a second at least. It is let go
+/// at once, so that no proof waits for another's COMMIT.
 const PROVE: &str = "/* deciding.prove */ LOCK TABLE environments, mandates, subscriptions IN ACCESS SHARE MODE; \
      LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, log_pending, reviews, usage, webhooks \
-     IN ROW EXCLUSIVE MODE; SELECT 1 FROM clock FOR NO KEY UPDATE";
+     IN ROW EXCLUSIVE MODE; SAVEPOINT row; SELECT 1 FROM clock FOR NO KEY UPDATE; ROLLBACK TO SAVEPOINT row";
 /// How long it may take, connecting included.
 pub(super) const PROVING: Duration = Duration::from_secs(5);
 
 /// Takes the locks of a batch, briefly. What it does is to be committed.
 pub(super) fn prove(session: &mut PostgresSession<'_>, decider: &dyn Decider) -> Result<(), Fault> {
-    session.later(Step::plain(BRIEFLY));
+    session.later(Step::plain(SHORTLY));
     session.later(Step::plain(PROVE));
     session.wrote = true;
     let shown = servers::now(&mut Tx::new(session))?;

@@ -47,10 +47,6 @@ const TAKE_IN_TURN: &str = "/* postgres_hot.take_in_turn */
 const THERE: &str = "/* postgres_hot.there */ SELECT a.environment, a.agent
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent";
-/// How long a batch waits for other locks: longer than another batch holds a webhook's row until its COMMIT is on disk.
-const SHORTLY: &str = "SET LOCAL lock_timeout = '250ms'";
-/// How long one waits for them if it may not delay others.
-pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
 /// The limits for what follows a wait for a row.
 const USUALLY: &str = "SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '5s'";
 /// Makes the connection's plans again, for the present size of the tables.
@@ -90,10 +86,10 @@ const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// What a batch does about agents' rows that other transactions hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
-    /// It leaves them out, and waits only shortly for other locks.
-    Skip,
-    /// It leaves them out, and waits only briefly for other locks, less than it does otherwise.
-    Briefly,
+    /// It leaves them out, and waits so long for each other lock.
+    Skip(Duration),
+    /// The same, of requests that were set aside: they are few, and delay no others.
+    Briefly(Duration),
     /// It waits for them in the database's queue until its time is over. Such a batch is of one agent: nothing else is
     /// locked meanwhile.
     InTurn,
@@ -108,6 +104,8 @@ pub(super) struct Known {
     mandates: LruCache<(i64, MandateId), Arc<Mandate>>,
     /// When plans were last made again.
     planned: Option<Instant>,
+    /// The environments of the last batch that has made events for their webhooks.
+    pub(super) announced: BTreeSet<i64>,
 }
 
 /// The metering in an agent's row: its text as it was read, and the parsed value.
@@ -139,19 +137,21 @@ struct LockedAgent {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { mandates: LruCache::sparse(MAX_MANDATES), planned: None }
+        Self { mandates: LruCache::sparse(MAX_MANDATES), planned: None, announced: BTreeSet::new() }
     }
 }
 
 /// Decides on a batch inside an open transaction. What the batch made is sent with COMMIT. After `until` no row is waited
-/// for.
+/// for. Agents for which it makes events of the environments in `met` are left out as if their rows were held.
 pub(super) fn run(
     session: &mut PostgresSession<'_>,
     decider: &dyn Decider,
     known: &mut Known,
     batch: &[Authorization],
+    met: &BTreeSet<i64>,
     (take, until): (Take, Instant),
 ) -> Result<Decided, Fault> {
+    known.announced.clear();
     let mut asked = BatchKeys::of(batch)?;
     let mut loaded = Loaded::default();
     if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
@@ -159,35 +159,49 @@ pub(super) fn run(
         known.planned = Some(Instant::now());
     }
     let waiting = limit_waits(session, take, until);
-    let (locked, taken) = asked.take(session, (take, waiting), &mut loaded)?;
-    let free = asked.narrow(batch, &taken);
-    if !free.contains(&true) {
-        return Ok((batch.iter().map(|_| None).collect(), Tally::default()));
-    }
-    let shown =
-        locked.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
-    let now = decider.database(shown);
-    decider.leave_closed(locked.behind);
-    // The first call reads what is missing, and the second finds it.
-    while !asked.look_up(session, known, &locked, &taken, now.month(), &mut loaded)? {}
+    let (locked, mut taken) = asked.take(session, (take, waiting), &mut loaded)?;
     // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
     session.wrote |= !loaded.kept.is_empty();
-    let batch: Vec<&Authorization> =
-        batch.iter().zip(&free).filter_map(|(authorization, free)| free.then_some(authorization)).collect();
-    let mut answers = decider.decide(&batch, now, &mut loaded).into_iter();
-    let unanswered = || Err(Fault::new("a batch was decided without an answer"));
-    let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
-    let answers = answers.collect();
-    keep::draw_events(session, decider, &mut loaded.made.events)?;
-    let tally = keep::keep(session, &mut loaded, &locked)?;
-    Ok((answers, tally))
+    loop {
+        let free = asked.narrow(batch, &taken);
+        if !free.contains(&true) {
+            return Ok((batch.iter().map(|_| None).collect(), Tally::default()));
+        }
+        let shown =
+            locked.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
+        let now = decider.database(shown);
+        decider.leave_closed(locked.behind);
+        let kept = if met.is_empty() { BTreeMap::new() } else { loaded.kept.clone() };
+        // The first call reads what is missing, and the second finds it.
+        while !asked.look_up(session, known, &locked, &taken, now.month(), &mut loaded)? {}
+        let free_ones: Vec<&Authorization> = batch
+            .iter()
+            .zip(&free)
+            .filter_map(|(authorization, free)| free.then_some(authorization))
+            .collect();
+        let answers = decider.decide(&free_ones, now, &mut loaded);
+        let announcing = loaded.made.announcing(met);
+        if !announcing.is_empty() {
+            taken.retain(|agent, _| !announcing.contains(agent));
+            loaded = Loaded { modes: loaded.modes, mark: loaded.mark, kept, ..Loaded::default() };
+            continue;
+        }
+        known.announced = loaded.made.events.iter().map(|event| event.environment).collect();
+        keep::draw_events(session, decider, &mut loaded.made.events)?;
+        let tally = keep::keep(session, &mut loaded, &locked)?;
+        let mut answers = answers.into_iter();
+        let unanswered = || Err(Fault::new("a batch was decided without an answer"));
+        let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
+        return Ok((answers.collect(), tally));
+    }
 }
 
 /// Limits the waits for locks. Returns how long the rows are waited for.
 fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) -> Duration {
     match take {
-        Take::Skip | Take::Briefly => {
-            session.later(Step::plain(if take == Take::Skip { SHORTLY } else { BRIEFLY }));
+        Take::Skip(limit) | Take::Briefly(limit) => {
+            let millis = limit.as_millis().max(1);
+            session.later(Step::Plain(format!("SET LOCAL lock_timeout = {millis}").into()));
             Duration::ZERO
         }
         Take::InTurn => {

@@ -100,6 +100,11 @@ impl After {
     }
 }
 
+/// The error of a job for which there is no room.
+pub(super) fn full() -> Fault {
+    Fault::Full("database: too many requests wait for a lock; this one was not done".to_owned())
+}
+
 /// The error of a job that came too late to be started or committed.
 pub(super) fn overdue() -> Fault {
     Fault::Overdue(
