@@ -7,17 +7,21 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use mandate_core::{EventKind, ExportId, WebhookId};
 use mandate_server::clock::{Clock as _, TestClock};
+use mandate_server::error::Fault;
 use mandate_server::model::call::Caller;
 use mandate_server::model::records::Mode;
 use mandate_server::service::deliveries::{self, Round};
 use mandate_server::service::enforcement;
 use mandate_server::service::exports;
 use mandate_server::service::webhooks::{self, Subscription};
+use mandate_server::store::Authorization;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
 use mandate_server::worker::export::Exports;
 use mandate_server::worker::sweep::Sweep;
 use mandate_tests::campaign::scale;
+use mandate_tests::cluster::OpenTransaction;
+use tokio::sync::mpsc;
 
 use crate::apart;
 use crate::events::{delete, ping};
@@ -137,4 +141,34 @@ async fn no_transactions_wait_for_each_other() {
     let deadlocks = apart::run_once(&world.database, |tx| Ok(tx.row(DEADLOCKS, &[])?.unwrap().integer()?));
     assert_eq!(deadlocks.unwrap().unwrap(), 0);
     assert!(oracle::holds(&world.database) > AGENTS);
+}
+
+/// Others have room, also in the same environment.
+#[tokio::test]
+async fn of_one_environment_so_many_requests_wait_for_held_rows_and_no_more() {
+    const ASKED: usize = 1_400;
+    const AT_LEAST: i64 = 1_024;
+    let world = World::new().await;
+    let (held, other) = (world.agent("held").await, world.agent("other").await);
+    let lock = "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE";
+    let holder = OpenTransaction::begin(&world.database, lock);
+    let (done, mut ended) = mpsc::channel(ASKED);
+    for _ in 0..ASKED {
+        let asked = Authorization::new(world.call(&held), Ok(World::request(&held, "1")));
+        let (store, done) = (world.store.clone(), done.clone());
+        tokio::spawn(async move { done.send(store.decide(asked).await).await.unwrap() });
+    }
+    let refused = ended.recv().await.unwrap().unwrap_err();
+    assert!(matches!(refused, Fault::Full(_)), "{refused}");
+    assert_eq!(world.ask(&other, "1").await["verdict"], "deny_no_mandate");
+    holder.commit();
+    let mut decided = 0;
+    for _ in 1..ASKED {
+        match ended.recv().await.unwrap() {
+            Ok(_) => decided += 1,
+            Err(fault) => assert!(matches!(fault, Fault::Full(_)), "{fault}"),
+        }
+    }
+    assert!(decided >= AT_LEAST, "{decided}");
+    assert_eq!(world.number("SELECT count(*) FROM decisions"), decided + 1);
 }
