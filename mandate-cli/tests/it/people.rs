@@ -206,6 +206,19 @@ fn digits_that_were_not_signed_are_found() {
     check(&told.sealed(&spaced, &[]), &[("answer_digits", 1)]);
 }
 
+/// The service has got another address while the review waited.
+#[test]
+fn an_answer_may_name_any_accepted_issuer_and_no_other() {
+    let told = Told::new();
+    let issuer = "https://verdicts.moved.example";
+    let statement = Statement { issuer: issuer.to_owned(), ..told.statement.clone() };
+    let export = told.sealed(&told.signed(statement.to_json(), 0b101), &[]);
+    run(&export, &["--issuer", issuer]).code(0);
+    let found = check(&export, &[("answer_digits", 1)]);
+    assert_eq!(text(&found[0]["found"]), format!("issuer {issuer} signed"));
+    assert_eq!(text(&found[0]["expected"]), ISSUER);
+}
+
 #[test]
 fn passkeys_that_were_not_enrolled_or_withdrawn_before_are_found() {
     let mut told = Told::new();

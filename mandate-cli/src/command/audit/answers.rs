@@ -69,7 +69,7 @@ pub(super) fn of_review(
         category: claims.request.category.clone(),
     });
     let question = Question {
-        issuer: &claims.iss,
+        issuer: accepted(answer, auditor.issuers).unwrap_or(&claims.iss),
         environment: header.map_or("", |header| &header.environment),
         person,
         agent: &claims.request.agent,
@@ -125,11 +125,9 @@ fn of_stop(
     if stop.hash.as_deref() != Some(&answer.hash()) {
         found("answer", &"one that its governing record does not name", &"its hash in the record");
     }
-    // A record has no issuer: one of those accepted.
-    let said = Statement::parse(&answer.statement).map(|said| said.issuer).unwrap_or_default();
-    let issuer = issuers.iter().find(|issuer| **issuer == said).or(issuers.first());
+    let first = || issuers.first().map_or("", String::as_str);
     let question = Question {
-        issuer: issuer.map_or("", String::as_str),
+        issuer: accepted(answer, issuers).unwrap_or_else(first),
         environment: header.map_or("", |header| &header.environment),
         person: *id,
         agent: &stop.agent,
@@ -137,6 +135,13 @@ fn of_stop(
         subject: Some(Subject::Stop),
     };
     check(answer, &question, people, Moment { number: Some(stop.number), at: stop.at }, found);
+}
+
+/// The issuer that a statement names, if it is one of those accepted: the service can have had another one when it signed the
+/// decision, and a record of a stop names none.
+fn accepted<'a>(answer: &Answer, issuers: &'a [String]) -> Option<&'a str> {
+    let said = Statement::parse(&answer.statement).ok()?.issuer;
+    issuers.iter().map(String::as_str).find(|issuer| *issuer == said)
 }
 
 fn check(
