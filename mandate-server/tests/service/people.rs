@@ -131,11 +131,27 @@ async fn a_person_stops_an_agent_once() {
     assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
     let again = answer(&world, &ada, second.challenge, key.sign(second.challenge)).await.unwrap_err();
     assert_eq!(again.message, format!("mandate {mandate} is revoked already: the agent is stopped"));
+    assert_eq!(refused(&world), ["mandate"]);
     let revoked = governing(&world).pop().unwrap();
     assert_eq!((&revoked["type"], &revoked["by"]["name"]), (&json!("mandate.revoked"), &json!("Ada")));
     assert!(revoked["answer"].is_string());
     world.store.close();
     oracle::holds(&world.database);
+}
+
+/// It was replaced after the statement was given.
+#[tokio::test]
+async fn a_stop_of_a_mandate_that_was_replaced_is_refused_and_recorded() {
+    let world = World::new().await;
+    let (ada, key) = person(&world, "Ada", "role:cfo", May::Review).await;
+    let agent = world.agent("a").await;
+    let mandate = MandateId::parse(&world.mandate(&agent, 1_000, "").await).unwrap();
+    let issued = issue(&world, &ada, Subject::Stop(mandate)).await.unwrap();
+    world.mandate(&agent, 2_000, "").await;
+    let refusal = answer(&world, &ada, issued.challenge, key.sign(issued.challenge)).await.unwrap_err();
+    assert!(refusal.message.starts_with(&format!("mandate {mandate} was replaced")), "{}", refusal.message);
+    assert_eq!(refused(&world), ["mandate"]);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
 }
 
 #[tokio::test]

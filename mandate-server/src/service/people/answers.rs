@@ -2,7 +2,7 @@
 
 use mandate_core::json::Object;
 use mandate_core::people::{Answer, Assertion, RelyingParty, Statement, Subject};
-use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp, Verdict};
+use mandate_core::{DecisionId, MandateId, Principal, ReviewId, ReviewStatus, Timestamp, Verdict};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -85,13 +85,7 @@ pub fn answer(
     let (to, outcome) = match &statement.subject {
         Subject::Stop => {
             let id = statement.mandate;
-            let (_, is_new) = mandates::revoke_by(tx, viewer.environment.id, id, &by, moments)?;
-            if !is_new {
-                let refusal =
-                    Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped"));
-                return refused(tx, viewer, &record, ("revoked", said(&statement)), (refusal, now));
-            }
-            (Answered::Mandate(id), Ok(Outcome::Stopped))
+            (Answered::Mandate(id), stop(tx, viewer.environment.id, id, &by, moments))
         }
         Subject::Approve(asked) => (
             Answered::Review(asked.review),
@@ -110,6 +104,9 @@ pub fn answer(
         (Err(ScriptError::Refused(refusal)), Answered::Review(review)) => {
             return beaten(tx, viewer, &record, (review, &statement), (refusal, now));
         }
+        (Err(ScriptError::Refused(refusal)), Answered::Mandate(_)) => {
+            return refused(tx, viewer, &record, ("mandate", said(&statement)), (refusal, now));
+        }
         (outcome, _) => outcome?,
     };
     let (environment, person) = (viewer.environment.id, record.person.id);
@@ -118,6 +115,22 @@ pub fn answer(
     let of = (&viewer.organization, viewer.environment.kind);
     record_by(tx, &acting(&record.person, now), of, ("person.answered", person), said(&statement))?;
     Ok(outcome)
+}
+
+/// Stops the agent that a mandate governs.
+fn stop(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    id: MandateId,
+    by: &By,
+    moments: &Moments,
+) -> Result<Outcome, ScriptError> {
+    match mandates::revoke_by(tx, environment, id, by, moments)? {
+        (_, true) => Ok(Outcome::Stopped),
+        (_, false) => {
+            Err(Refusal::invalid(format!("mandate {id} is revoked already: the agent is stopped")).into())
+        }
+    }
 }
 
 /// What an audit record says of an answer.
