@@ -163,7 +163,10 @@ async fn the_second_of_two_people_is_told_who_was_first() {
     let first = issue(&world, &ada, Subject::Approve(review)).await.unwrap();
     let second = issue(&world, &bob, Subject::Deny(review, None)).await.unwrap();
     answer(&world, &ada, first.challenge, one.sign(first.challenge)).await.unwrap();
-    let lost = answer(&world, &bob, second.challenge, other.sign(second.challenge)).await.unwrap();
+    let made = other.sign(second.challenge);
+    let lost = answer(&world, &bob, second.challenge, made.clone()).await.unwrap();
+    // Sent again, since what came back was lost.
+    assert_eq!(answer(&world, &bob, second.challenge, made).await.as_ref(), Ok(&lost));
     let Outcome::Lost { status, by } = lost else { panic!("{lost:?}") };
     assert_eq!((status.to_string(), by.name.as_deref()), ("approved".to_owned(), Some("Ada")));
     assert_eq!(refused(&world), ["lost"]);
@@ -190,15 +193,17 @@ async fn an_answer_that_is_sent_again_has_its_outcome_again() {
         }
         assert_eq!((audited(&world).len(), governing(&world).len()), (records, written));
     }
-    // Another statement of the same review, used up by what was not signed, was not answered.
+    // A statement that was used up by what was not signed has no answer; one that came second has another's.
     let (pending, _) = review(&world).await;
     let subject = || Subject::Approve(pending);
     let [other, first] =
         [issue(&world, &ada, subject()).await.unwrap(), issue(&world, &ada, subject()).await.unwrap()];
     assert!(answer(&world, &ada, other.challenge, key.sign([0; 32])).await.is_err());
-    answer(&world, &ada, first.challenge, key.sign(first.challenge)).await.unwrap();
     let used = answer(&world, &ada, other.challenge, key.sign(other.challenge)).await.unwrap_err();
     assert_eq!(used.message, "the statement is used: it is good once; open the page again");
+    answer(&world, &ada, first.challenge, key.sign(first.challenge)).await.unwrap();
+    let lost = answer(&world, &ada, other.challenge, key.sign(other.challenge)).await.unwrap();
+    assert!(matches!(lost, Outcome::Lost { .. }), "{lost:?}");
     assert_eq!(refused(&world), ["challenge", "used"]);
 }
 

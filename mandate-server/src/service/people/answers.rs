@@ -173,8 +173,8 @@ fn used_up(
     refused(tx, viewer, record, (check, json!({})), (Refusal::invalid(message), now))
 }
 
-/// What has become of the answer to a statement that is used, if it was kept. A page whose answer got lost on its way back signs
-/// the statement of a review again; that of a mandate is known by what was signed.
+/// What has become of the answer to a statement that is used, if that is known. A page whose answer got lost on its way back
+/// signs the statement of a review again; that of a mandate is known by what was signed.
 fn kept(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -188,15 +188,17 @@ fn kept(
         let content = sql::answers::find(tx, environment, Sha256::digest(answer.to_json()).into())?;
         return Ok(content.map(|_| Outcome::Stopped));
     };
-    let Some(content) = sql::answers::of_review(tx, environment, asked.review)? else { return Ok(None) };
-    if Object::parse(content.as_bytes()).and_then(Answer::read)?.statement != issued.statement {
-        return Ok(None);
+    let kept = sql::answers::of_review(tx, environment, asked.review)?;
+    let kept = kept.map(|content| Object::parse(content.as_bytes()).and_then(Answer::read)).transpose()?;
+    let review = sql::decisions::find(tx, environment, asked.decision)?.and_then(|whole| whole.review);
+    let Some(review) = review else { return Ok(None) };
+    if kept.is_none_or(|answer| answer.statement != issued.statement) {
+        return Ok(review.resolved_by.map(|by| Outcome::Lost { status: review.status, by }));
     }
     if matches!(subject, Subject::Deny(..)) {
         return Ok(Some(Outcome::Denied));
     }
-    let review = sql::decisions::find(tx, environment, asked.decision)?.and_then(|whole| whole.review);
-    let fresh = review.and_then(|review| review.fresh).ok_or_else(lost)?;
+    let fresh = review.fresh.ok_or_else(lost)?;
     let decision = sql::decisions::find(tx, environment, fresh)?.ok_or_else(lost)?.decision;
     Ok(Some(Outcome::Approved { decision: fresh, verdict: decision.verdict, reason: decision.reason }))
 }
