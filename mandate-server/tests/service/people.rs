@@ -348,6 +348,24 @@ async fn a_session_ends_when_idle_at_last_and_by_the_operator() {
     assert_eq!(world.number(left), 0);
 }
 
+/// A clock was a day ahead, and is set back: such a session would last for 32 hours.
+#[tokio::test]
+async fn a_session_that_is_dated_ahead_of_the_clock_is_over() {
+    let world = World::new().await;
+    let (_, key) = person(&world, "Ada", "role:cfo", May::Review).await;
+    let (seen, secret) = signed_in(&world, &key).await.unwrap();
+    world.clock.step(-5);
+    assert!(found(&world, &secret).await.is_some(), "as a clock differs");
+    world.clock.step(-1);
+    assert!(found(&world, &secret).await.is_none(), "begun ahead");
+    world.clock.step(6);
+    let (ahead, session) = (world.clock.now().plus_seconds(60), seen.session);
+    run(&world, move |tx| Ok(sessions::touch(tx, ahead, session)?)).await.unwrap();
+    assert!(found(&world, &secret).await.is_none(), "used ahead");
+    world.clock.advance(55);
+    assert!(found(&world, &secret).await.is_some());
+}
+
 #[tokio::test]
 async fn nothing_of_another_organization_is_reached() {
     let world = World::new().await;

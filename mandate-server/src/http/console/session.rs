@@ -111,15 +111,17 @@ impl Console {
         headers: &HeaderMap,
     ) -> Result<Option<(Viewer, Mode)>, Failure> {
         let Some(secret) = place.secret(headers, self.has_tls()) else { return Ok(None) };
-        let (organization, kind, now) = (place.organization.clone(), place.kind, self.clock.now());
+        let (organization, kind, moments) =
+            (place.organization.clone(), place.kind, Arc::clone(&self.moments));
         let found = self.read(move |tx| {
             let Some(environment) = people::environment(tx, &organization, kind)? else { return Ok(None) };
+            let now = moments.now(tx)?;
             let found = sessions::find(tx, now, &environment, &organization, &secret)?;
             let Some((viewer, is_due)) = found else { return Ok(None) };
-            Ok::<_, Fault>(Some((viewer, is_due, console::mode(tx, environment.id)?)))
+            Ok::<_, Fault>(Some((viewer, is_due.then_some(now), console::mode(tx, environment.id)?)))
         });
-        let Some((viewer, is_due, mode)) = found.await? else { return Ok(None) };
-        if is_due && place.rest != EVENTS {
+        let Some((viewer, due, mode)) = found.await? else { return Ok(None) };
+        if let Some(now) = due.filter(|_| place.rest != EVENTS) {
             let session = viewer.session;
             self.store.write(move |tx| Ok(sessions::touch(tx, now, session)?)).await??;
         }

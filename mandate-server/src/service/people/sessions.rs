@@ -9,7 +9,7 @@ use crate::error::{Code, Fault, Refusal};
 use crate::model::call::{Environment, ScriptError};
 use crate::model::people::{PasskeyRecord, PersonRecord, SessionRecord};
 use crate::service::audit::Operator;
-use crate::service::moments::Moments;
+use crate::service::moments::{BEHIND_MILLIS, Moments};
 use crate::store::sql;
 use crate::store::sql::sessions::Kept;
 use crate::store::tx::Tx;
@@ -161,7 +161,11 @@ fn living(
     now: Timestamp,
 ) -> Result<Option<(PersonRecord, PasskeyRecord)>, Fault> {
     let SessionRecord { environment, person, credential, created_at, seen_at, .. } = session;
-    if now >= seen_at.plus_seconds(IDLE_SECONDS) || now >= created_at.plus_seconds(LONGEST_SECONDS) {
+    let is_over =
+        now >= seen_at.plus_seconds(IDLE_SECONDS) || now >= created_at.plus_seconds(LONGEST_SECONDS);
+    // As a clock leaves it that was ahead: nothing says how long ago that was.
+    let is_ahead = (*seen_at).max(*created_at).millis_since(now) > BEHIND_MILLIS;
+    if is_over || is_ahead {
         return Ok(None);
     }
     let record = sql::people::find(tx, *environment, *person)?.ok_or_else(lost)?;
