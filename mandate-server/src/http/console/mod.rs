@@ -32,7 +32,7 @@ use super::limit::rate::Rates;
 use super::pages::{asset, page, policy};
 use super::respond::Failure;
 use crate::clock::Clock;
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::service::decide::Engine;
 use crate::service::moments::Moments;
 use crate::service::people::challenges::Challenges;
@@ -64,6 +64,8 @@ pub(crate) struct Console {
     hasher: RandomState,
     feeds: Arc<Feeds>,
     room: Semaphore,
+    /// What cannot be written meanwhile, and has no line of log each.
+    repeated: Repeated,
 }
 
 #[derive(Debug, Template)]
@@ -95,6 +97,7 @@ impl Console {
             rates: Rates::new(),
             hasher: RandomState::new(),
             room: Semaphore::new(MAX_READING),
+            repeated: Repeated::default(),
         })
     }
 

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
+use tracing::warn;
 
 use super::Console;
 use super::frame::Shown;
@@ -122,10 +123,18 @@ impl Console {
         });
         let Some((viewer, due, mode)) = found.await? else { return Ok(None) };
         if let Some(now) = due.filter(|_| place.rest != EVENTS) {
-            let session = viewer.session;
-            self.store.write(move |tx| Ok(sessions::touch(tx, now, session)?)).await??;
+            self.touch(viewer.session, now).await;
         }
         Ok(Some((viewer, mode)))
+    }
+
+    /// Writes that a session is used. Where nothing can be written, as on a full disk, its pages are shown until it is over.
+    async fn touch(&self, session: i64, now: Timestamp) {
+        let written = self.store.write(move |tx| Ok(sessions::touch(tx, now, session)?)).await;
+        let Err(fault) = written else { return };
+        if let Some(others) = self.repeated.due("touch") {
+            warn!(kind = fault.kind(), reason = %fault, others, "it is not written that a session is used");
+        }
     }
 }
 

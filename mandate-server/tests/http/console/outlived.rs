@@ -3,10 +3,13 @@
 use futures_util::future::join_all;
 use mandate_core::EnvironmentKind;
 use mandate_server::service::people::May;
+use mandate_server::service::people::sessions::{IDLE_SECONDS, TOUCH_SECONDS};
+use mandate_tests::Kind;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{SignedIn, disable, review, started};
+use crate::apart;
 use crate::world::{World, spend};
 
 const SANDBOX: EnvironmentKind = EnvironmentKind::Sandbox;
@@ -24,6 +27,11 @@ async fn asked(world: &World, person: &SignedIn, page: &str) -> TcpStream {
         format!("GET /sandbox/acme/{page} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{cookie}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
+}
+
+/// Changes the database beside the server.
+fn change(world: &World, sql: &'static str) {
+    apart::run_once(&world.settings.database, move |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap();
 }
 
 /// What comes until `end` is in it.
@@ -50,6 +58,29 @@ async fn a_page_hears_no_news_once_its_session_is_over() {
     let second = second["review"]["id"].as_str().unwrap();
     let said = heard(&mut stream, "event: ended").await;
     assert!(!said.contains(second) && !said.contains("event: queue"), "{said}");
+}
+
+/// As on a full disk.
+#[tokio::test]
+async fn pages_are_shown_where_nothing_can_be_written() {
+    let world = started().await;
+    let (_, review) = review(&world).await;
+    let person = SignedIn::new(&world, SANDBOX, ("role:finance", May::Review));
+    let refuse = match crate::KIND {
+        Kind::Sqlite => {
+            "CREATE TRIGGER refused BEFORE UPDATE ON sessions BEGIN SELECT RAISE(ABORT, 'full'); END"
+        }
+        Kind::Postgres => "ALTER TABLE sessions ADD CONSTRAINT refused CHECK (false) NOT VALID",
+    };
+    change(&world, refuse);
+    world.clock.advance(TOUCH_SECONDS);
+    for page in ["", &format!("reviews/{}", review.as_str().unwrap()), "decisions.csv"] {
+        assert_eq!(person.page(&world, page).await.status, 200, "{page}");
+    }
+    assert_eq!(person.ask(&world, &review).await.status, 200);
+    // Unused it ends, as far as is written.
+    world.clock.advance(IDLE_SECONDS - TOUCH_SECONDS);
+    assert_eq!(person.page(&world, "").await.status, 303);
 }
 
 #[tokio::test]
