@@ -291,6 +291,7 @@ function listen() {
       byId('gone').hidden = news.waiting.some(({ review }) => review === watched);
     }
   });
+  stream.addEventListener('stale', stale);
   stream.addEventListener('ended', () => {
     leave();
     stale();

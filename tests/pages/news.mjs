@@ -78,6 +78,28 @@ async function unavailable() {
   await close();
 }
 
+/** The server cannot read the queue: the page says that it is not up to date, until it hears the queue again. */
+async function unread() {
+  const { tab, close } = await browser.open('about:blank', { storageState: person.state });
+  await tab.addInitScript(() => {
+    globalThis.EventSource = class extends EventTarget {
+      constructor() {
+        super();
+        globalThis.stream = this;
+      }
+
+      close() {}
+    };
+  });
+  await tab.goto(`${place}/`);
+  const hear = (name, data) => tab.evaluate(([event, said]) => stream.dispatchEvent(new MessageEvent(event, { data: said })), [name, data]);
+  for (const [name, isStale] of [['stale', true], ['queue', false], ['stale', true]]) {
+    await hear(name, JSON.stringify({ waiting: [], total: 0, is_cut: false }));
+    assert.equal(await tab.locator('#stale').isVisible(), isStale);
+  }
+  await close();
+}
+
 /** As the server tells a review that waits. */
 const told = (number, role) => ({
   review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
@@ -129,7 +151,7 @@ async function chosen() {
 let person;
 try {
   person = await enrolled();
-  await browser.run([tabs, unavailable, still, chosen]);
+  await browser.run([tabs, unavailable, unread, still, chosen]);
 } finally {
   await browser.close();
 }

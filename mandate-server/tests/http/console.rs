@@ -22,6 +22,7 @@
 //! | a guess which organizations exist | `no_answer_before_a_session_shows_which_organizations_exist` here |
 
 mod attacks;
+mod news;
 mod outlived;
 mod pages;
 

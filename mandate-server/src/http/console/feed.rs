@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,14 +13,14 @@ use futures_util::stream;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, sleep, timeout_at};
+use tokio::time::{Instant, interval, timeout_at};
 
 use super::Console;
 use super::session::{Place, Visit};
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::http::respond::{Failure, response};
-use crate::service::console::queue;
+use crate::service::console::queue::{self, Queue};
 use crate::store::Store;
 
 /// How often the queue of a watched environment is read, in milliseconds.
@@ -31,15 +31,33 @@ const BEAT_SECONDS: u64 = 20;
 const STILL: &str = ": still here\n\n";
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// A queue as JSON; empty before it was read.
-type News = Arc<str>;
+/// What a page hears then whose queue cannot be read. It says that it is not up to date, until it hears the queue again.
+const STALE: &str = "event: stale\ndata: {}\n\n";
+
+/// What the looks at a queue have found.
+#[derive(Debug, Clone, Default)]
+struct News {
+    /// The number of the last look.
+    look: u64,
+    /// That of the first look which has found the same.
+    since: u64,
+    /// None: the queue could not be read.
+    queue: Option<Arc<Queue>>,
+}
+
+/// A queue that is watched.
+struct Feed {
+    /// How many looks have begun.
+    looks: u64,
+    news: watch::Sender<News>,
+}
 
 /// The queues that pages wait for.
 pub(super) struct Feeds {
     store: Store,
     clock: Arc<dyn Clock>,
     stopping: watch::Receiver<bool>,
-    watched: Mutex<HashMap<i64, watch::Sender<News>>>,
+    watched: Mutex<HashMap<i64, Feed>>,
 }
 
 impl Feeds {
@@ -47,51 +65,58 @@ impl Feeds {
         Self { store, clock, stopping, watched: Mutex::default() }
     }
 
-    /// The queue of an environment from now on.
-    fn follow(self: &Arc<Self>, environment: i64) -> watch::Receiver<News> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+    fn watched(&self) -> MutexGuard<'_, HashMap<i64, Feed>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue of an environment from now on: the news, and how many looks have begun before. Those are older than the page.
+    fn follow(self: &Arc<Self>, environment: i64) -> (watch::Receiver<News>, u64) {
+        let mut watched = self.watched();
         if let Some(feed) = watched.get(&environment) {
-            return feed.subscribe();
+            return (feed.news.subscribe(), feed.looks);
         }
-        let (sender, news) = watch::channel(News::from(""));
-        watched.insert(environment, sender.clone());
+        let (sender, news) = watch::channel(News::default());
+        watched.insert(environment, Feed { looks: 0, news: sender.clone() });
         drop(watched);
         tokio::spawn(Arc::clone(self).run(environment, sender));
-        news
+        (news, 0)
     }
 
     /// Reads a queue until no page waits for it.
-    async fn run(self: Arc<Self>, environment: i64, feed: watch::Sender<News>) {
-        let (mut look, mut stopping) = (interval(Duration::from_millis(LOOK_MILLIS)), self.stopping.clone());
+    async fn run(self: Arc<Self>, environment: i64, sender: watch::Sender<News>) {
+        let (mut due, mut stopping) = (interval(Duration::from_millis(LOOK_MILLIS)), self.stopping.clone());
         loop {
             tokio::select! {
-                _ = look.tick() => {}
-                _ = stopping.changed() => return self.forget(environment),
+                _ = due.tick() => {}
+                _ = stopping.changed() => return drop(self.watched().remove(&environment)),
             }
-            // A fault shows wherever else the database is asked. The pages keep what they have.
-            if let Ok(news) = self.look(environment).await {
-                feed.send_if_modified(|last| {
-                    let is_new = **last != *news;
-                    *last = news;
-                    is_new
-                });
-            }
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            if feed.receiver_count() == 0 {
-                watched.remove(&environment);
-                return;
-            }
+            let Some(look) = self.begin(environment) else { return };
+            // The fault has a line of log wherever else the database is asked.
+            let queue = self.look(environment).await.ok();
+            sender.send_modify(|news| {
+                if news.since == 0 || news.queue.as_deref() != queue.as_ref() {
+                    (news.since, news.queue) = (look, queue.map(Arc::new));
+                }
+                news.look = look;
+            });
         }
     }
 
-    fn forget(&self, environment: i64) {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&environment);
+    /// Begins a look, and gives its number. None, and the queue is not watched any more: no page waits for it.
+    fn begin(&self, environment: i64) -> Option<u64> {
+        let mut watched = self.watched();
+        let feed = watched.get_mut(&environment)?;
+        if feed.news.receiver_count() == 0 {
+            watched.remove(&environment);
+            return None;
+        }
+        feed.looks += 1;
+        Some(feed.looks)
     }
 
-    async fn look(&self, environment: i64) -> Result<News, Fault> {
+    async fn look(&self, environment: i64) -> Result<Queue, Fault> {
         let now = self.clock.now();
-        let queue = self.store.read(move |tx| queue::queue(tx, environment, now)).await??;
-        serde_json::to_string(&queue).map(News::from).map_err(|e| Fault::new(e.to_string()))
+        self.store.read(move |tx| queue::queue(tx, environment, now)).await?
     }
 }
 
@@ -101,6 +126,10 @@ struct Waiter {
     place: Place,
     headers: HeaderMap,
     news: watch::Receiver<News>,
+    /// How many looks have begun before the page was asked for.
+    before: u64,
+    /// What it has heard last, by [`News::since`].
+    heard: u64,
     beat: Instant,
     is_over: bool,
 }
@@ -121,8 +150,8 @@ impl Waiter {
             match changed {
                 Ok(Ok(())) => {
                     let news = self.news.borrow_and_update().clone();
-                    if !news.is_empty() {
-                        return Some(self.told(&news).await);
+                    if news.look > self.before && news.since != self.heard {
+                        return Some(self.told(news).await);
                     }
                 }
                 Ok(Err(_)) => return None,
@@ -131,16 +160,22 @@ impl Waiter {
         }
     }
 
-    /// Says what is new, or that the session is over. Where that cannot be known now, the news wait.
-    async fn told(&mut self, news: &str) -> String {
+    /// Says what is new, or that the session is over. Where that cannot be known now, the next look finds the same news again.
+    async fn told(&mut self, News { since, queue, .. }: News) -> String {
+        let Some(queue) = queue else {
+            self.heard = since;
+            return STALE.to_owned();
+        };
         match self.console.session(&self.place, &self.headers).await {
-            Ok(Some(_)) => format!("event: queue\ndata: {news}\n\n"),
+            Ok(Some(_)) => match serde_json::to_string(&*queue) {
+                Ok(queue) => {
+                    self.heard = since;
+                    format!("event: queue\ndata: {queue}\n\n")
+                }
+                Err(_) => STALE.to_owned(),
+            },
             Ok(None) => self.ended(),
-            Err(_) => {
-                sleep(Duration::from_millis(LOOK_MILLIS)).await;
-                self.news.mark_changed();
-                STILL.to_owned()
-            }
+            Err(_) => STALE.to_owned(),
         }
     }
 
@@ -148,8 +183,12 @@ impl Waiter {
     async fn still(&mut self) -> String {
         self.beat = Instant::now() + Duration::from_secs(BEAT_SECONDS);
         match self.console.session(&self.place, &self.headers).await {
+            Ok(Some(_)) => STILL.to_owned(),
             Ok(None) => self.ended(),
-            Ok(Some(_)) | Err(_) => STILL.to_owned(),
+            Err(_) => {
+                self.heard = 0;
+                STALE.to_owned()
+            }
         }
     }
 
@@ -165,11 +204,10 @@ pub(super) async fn events(
     headers: HeaderMap,
     visit: Visit,
 ) -> Result<Response, Failure> {
-    let mut news = console.feeds.follow(visit.viewer.environment.id);
-    // What is known already is news to this page.
-    news.mark_changed();
+    let (news, before) = console.feeds.follow(visit.viewer.environment.id);
     let beat = Instant::now() + Duration::from_secs(BEAT_SECONDS);
-    let waiter = Waiter { console, place: visit.place, headers, news, beat, is_over: false };
+    let place = visit.place;
+    let waiter = Waiter { console, place, headers, news, before, heard: 0, beat, is_over: false };
     let pieces = stream::unfold(waiter, |mut waiter| async move {
         let piece = waiter.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(piece)), waiter))

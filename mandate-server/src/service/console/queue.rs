@@ -17,7 +17,7 @@ pub const MAX_SHOWN: usize = 100;
 const REACH: Reach = Reach { looked_at: 10_000, of_role: 100, found: 1_000 };
 
 /// The queue of an environment, for people of any role.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Queue {
     /// The reviews of each role, the one that expires first at the top.
     pub waiting: Vec<Waiting>,

@@ -18,7 +18,7 @@ const ROUNDS: usize = 35;
 const AT_A_TIME: usize = 100;
 
 /// A connection on which a page of `acme` is asked for, and nothing is read beyond a small buffer.
-async fn asked(world: &World, person: &SignedIn, page: &str) -> TcpStream {
+pub(super) async fn asked(world: &World, person: &SignedIn, page: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(world.running.console.unwrap()).await.unwrap();
@@ -30,12 +30,12 @@ async fn asked(world: &World, person: &SignedIn, page: &str) -> TcpStream {
 }
 
 /// Changes the database beside the server.
-fn change(world: &World, sql: &'static str) {
+pub(super) fn change(world: &World, sql: &'static str) {
     apart::run_once(&world.settings.database, move |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap();
 }
 
 /// What comes until `end` is in it.
-async fn heard(stream: &mut TcpStream, end: &str) -> String {
+pub(super) async fn heard(stream: &mut TcpStream, end: &str) -> String {
     let (mut text, mut bytes) = (String::new(), [0; 4096]);
     while !text.contains(end) {
         let length = stream.read(&mut bytes).await.unwrap();
