@@ -220,14 +220,6 @@ function mark() {
   for (const item of queue.children) item.classList.toggle('mine', own.has(item.querySelector('.for').textContent));
 }
 
-const MAX_SHOWN = 100;
-
-/** What is shown of the news, as the server chooses it for this person: what waits for them, then the rest. */
-function chosen(waiting) {
-  const isOwn = ({ waits_for: role }) => own.has(role);
-  return [...waiting.filter(isOwn), ...waiting.filter((one) => !isOwn(one))].slice(0, MAX_SHOWN);
-}
-
 /** As the server says it. */
 function counted(total, isCut, shown) {
   if (total === 0) return 'Nothing waits for an answer.';
@@ -237,8 +229,7 @@ function counted(total, isCut, shown) {
 }
 
 /** Puts the rows in their order. Those that stay are not touched, so that focus and scroll stay too. */
-function update({ waiting: all, total, is_cut: isCut }) {
-  const waiting = chosen(all);
+function update({ waiting, total, is_cut: isCut }) {
   const rows = new Map([...queue.children].map((item) => [item.dataset.review, item]));
   const focused = [...queue.children].findIndex((item) => item.contains(document.activeElement));
   const wanted = new Set(waiting.map(({ review }) => review));
@@ -276,20 +267,19 @@ function leave() {
   events = undefined;
 }
 
-/** Opens the stream: its first news is the queue as it is. */
+/** Opens the stream: its first news is the queue, or the review of the page, as it is. */
 function listen() {
   leave();
-  const stream = new EventSource(`${base}/events`);
+  const stream = new EventSource(watched === undefined ? `${base}/events` : `${base}/events?review=${watched}`);
   events = stream;
   stream.addEventListener('queue', ({ data }) => {
     wait = FIRST_MILLIS;
-    const news = JSON.parse(data);
-    if (queue !== null) {
-      byId('stale').hidden = true;
-      update(news);
-    } else if (!news.has_more) {
-      byId('gone').hidden = news.waiting.some(({ review }) => review === watched);
-    }
+    byId('stale').hidden = true;
+    update(JSON.parse(data));
+  });
+  stream.addEventListener('review', ({ data }) => {
+    wait = FIRST_MILLIS;
+    byId('gone').hidden = !JSON.parse(data).is_gone;
   });
   stream.addEventListener('stale', stale);
   stream.addEventListener('ended', () => {

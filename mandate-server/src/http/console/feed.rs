@@ -12,15 +12,19 @@ use bytes::Bytes;
 use futures_util::stream;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
+use mandate_core::ReviewId;
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::Console;
 use super::session::{Place, Visit};
+use super::words::parameter;
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::http::respond::{Failure, response};
-use crate::service::console::queue::{self, Queue};
+use crate::service::console::queue::{self, Queue, Waiting};
+use crate::service::people::Viewer;
 use crate::store::Store;
 
 /// How often the queue of a watched environment is read, in milliseconds.
@@ -120,11 +124,41 @@ impl Feeds {
     }
 }
 
+/// What a page is told of its queue.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    /// The page of the queue: what its person is shown.
+    Queue { waiting: Vec<&'a Waiting>, total: usize, is_cut: bool },
+    /// The page of a review.
+    Review { is_gone: bool },
+}
+
+impl<'a> Told<'a> {
+    fn of(queue: &'a Queue, review: Option<ReviewId>, viewer: &Viewer) -> Self {
+        match review {
+            Some(review) => Self::Review { is_gone: queue.is_without(review) },
+            None => Self::Queue {
+                waiting: queue.shown_to(&viewer.person.roles),
+                total: queue.total,
+                is_cut: queue.is_cut,
+            },
+        }
+    }
+
+    fn event(&self) -> Result<String, serde_json::Error> {
+        let name = if matches!(self, Self::Queue { .. }) { "queue" } else { "review" };
+        Ok(format!("event: {name}\ndata: {}\n\n", serde_json::to_string(self)?))
+    }
+}
+
 /// A page that waits.
 struct Waiter {
     console: Arc<Console>,
     place: Place,
     headers: HeaderMap,
+    /// The review whose page it is. None: it is that of the queue.
+    review: Option<ReviewId>,
     news: watch::Receiver<News>,
     /// How many looks have begun before the page was asked for.
     before: u64,
@@ -167,10 +201,10 @@ impl Waiter {
             return STALE.to_owned();
         };
         match self.console.session(&self.place, &self.headers).await {
-            Ok(Some(_)) => match serde_json::to_string(&*queue) {
-                Ok(queue) => {
+            Ok(Some((viewer, _))) => match Told::of(&queue, self.review, &viewer).event() {
+                Ok(event) => {
                     self.heard = since;
-                    format!("event: queue\ndata: {queue}\n\n")
+                    event
                 }
                 Err(_) => STALE.to_owned(),
             },
@@ -198,16 +232,18 @@ impl Waiter {
     }
 }
 
-/// The news of the queue. They do not keep a session from its end.
+/// The news of the queue, or of the review that the query names. They do not keep a session from its end.
 pub(super) async fn events(
     State(console): State<Arc<Console>>,
     headers: HeaderMap,
     visit: Visit,
 ) -> Result<Response, Failure> {
+    let review = parameter(&visit.query, "review");
+    let review = if review.is_empty() { None } else { Some(ReviewId::parse(&review)?) };
     let (news, before) = console.feeds.follow(visit.viewer.environment.id);
     let beat = Instant::now() + Duration::from_secs(BEAT_SECONDS);
     let place = visit.place;
-    let waiter = Waiter { console, place, headers, news, before, heard: 0, beat, is_over: false };
+    let waiter = Waiter { console, place, headers, review, news, before, heard: 0, beat, is_over: false };
     let pieces = stream::unfold(waiter, |mut waiter| async move {
         let piece = waiter.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(piece)), waiter))

@@ -1,7 +1,6 @@
 //! The reviews of an environment that wait for an answer.
 
-use mandate_core::{Principal, Timestamp};
-use serde::Serialize;
+use mandate_core::{Principal, ReviewId, Timestamp};
 
 use crate::error::Fault;
 use crate::store::sql;
@@ -17,7 +16,7 @@ pub const MAX_SHOWN: usize = 100;
 const REACH: Reach = Reach { looked_at: 10_000, of_role: 100, found: 1_000 };
 
 /// The queue of an environment, for people of any role.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Queue {
     /// The reviews of each role, the one that expires first at the top.
     pub waiting: Vec<Waiting>,
@@ -47,6 +46,12 @@ pub fn queue(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<Queue,
 }
 
 impl Queue {
+    /// Whether it is known that a review does not wait any more.
+    #[must_use]
+    pub fn is_without(&self, review: ReviewId) -> bool {
+        !self.has_more && self.waiting.iter().all(|waiting| waiting.review != review)
+    }
+
     /// What a person with these roles is shown: what waits for them, then the rest.
     #[must_use]
     pub fn shown_to(&self, roles: &[Principal]) -> Vec<&Waiting> {

@@ -2,6 +2,7 @@
 
 use mandate_core::EnvironmentKind;
 use mandate_server::service::people::May;
+use serde_json::json;
 
 use super::outlived::{asked, change, heard};
 use super::{SignedIn, review, started};
@@ -53,4 +54,23 @@ async fn the_first_news_of_a_page_are_no_older_than_the_page() {
         let news = heard(&mut page, END).await;
         assert!(news.contains("event: queue") && news.contains(&newest), "{news}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_a_review_hears_that_it_does_not_wait_any_more() {
+    let world = started().await;
+    let (agent, other) = review(&world).await;
+    let (own, person) = (waiting(&world, &agent).await, finance(&world));
+    let mut page = asked(&world, &person, &format!("events?review={own}")).await;
+    let deny = async |review: &str| {
+        let (path, body) = (format!("/v1/reviews/{review}/deny"), json!({ "reason": "no" }));
+        assert_eq!(world.post(&world.organization_key, &path, &body).await.status, 200);
+    };
+    let waits = "event: review\ndata: {\"is_gone\":false}\n\n";
+    heard(&mut page, waits).await;
+    deny(other.as_str().unwrap()).await;
+    assert!(!heard(&mut page, waits).await.contains("true"));
+    deny(&own).await;
+    heard(&mut page, "event: review\ndata: {\"is_gone\":true}\n\n").await;
+    assert_eq!(person.page(&world, "events?review=rev_x").await.status, 400);
 }

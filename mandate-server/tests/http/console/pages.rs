@@ -4,6 +4,7 @@ use mandate_core::EnvironmentKind;
 use mandate_server::service::people::May;
 use serde_json::{Value, json};
 
+use super::outlived::{asked as listening, heard};
 use super::{SignedIn, started};
 use crate::world::{World, spend};
 
@@ -118,6 +119,13 @@ async fn what_waits_for_a_person_is_shown_however_much_waits_for_others() {
         let rows: Vec<_> = shown.split("data-review=\"").skip(1).map(|row| &row[..own.len()]).collect();
         assert_eq!((rows.len(), rows[0] == own, rows.contains(&&*own)), (100, has_own, has_own));
         assert!(shown.contains(count));
+        // So it is in the news.
+        let news = heard(&mut listening(&world, &person, "events").await, "\n\n\r\n").await;
+        let data = news.split("data: ").nth(1).unwrap().split("\n\n").next().unwrap();
+        let news: Value = serde_json::from_str(data).unwrap();
+        let waiting = news["waiting"].as_array().unwrap();
+        let told: Vec<_> = waiting.iter().map(|told| told["review"].as_str().unwrap()).collect();
+        assert_eq!((told, &news["total"]), (rows, &json!(111)));
     }
 }
 
