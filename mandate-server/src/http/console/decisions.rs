@@ -194,7 +194,7 @@ pub(super) async fn csv(
     headers: HeaderMap,
     visit: Visit,
 ) -> Result<Response, Shown> {
-    download(&console, (&visit, headers), Format::Csv)
+    download(&console, (&visit, headers), Format::Csv).await
 }
 
 /// The decisions as NDJSON.
@@ -203,7 +203,7 @@ pub(super) async fn ndjson(
     headers: HeaderMap,
     visit: Visit,
 ) -> Result<Response, Shown> {
-    download(&console, (&visit, headers), Format::Ndjson)
+    download(&console, (&visit, headers), Format::Ndjson).await
 }
 
 /// How far a download has come.
@@ -216,18 +216,20 @@ struct Downloading {
     format: Format,
     now: Timestamp,
     after: Option<DecisionId>,
+    /// The newest decision when it was asked for.
+    newest: Option<DecisionId>,
     is_over: bool,
 }
 
 /// A download of what was decided until it was asked for, a piece at a time: only one is in memory.
-fn download(
+async fn download(
     console: &Arc<Console>,
     (visit, headers): (&Visit, HeaderMap),
     format: Format,
 ) -> Result<Response, Shown> {
-    let mut search = Filters::of(&visit.query).search()?;
-    let end = Timestamp::from_millis(visit.at.millis().saturating_add(1));
-    search.until = Some(search.until.map_or(end, |until| until.min(end)));
+    let search = Filters::of(&visit.query).search()?;
+    let (environment, now) = (visit.viewer.environment.id, visit.at);
+    let newest = console.read(move |tx| decisions::newest(tx, environment, now)).await?;
     let downloading = Downloading {
         console: Arc::clone(console),
         place: visit.place.clone(),
@@ -235,8 +237,9 @@ fn download(
         environment: visit.viewer.environment.clone(),
         search,
         format,
-        now: visit.at,
+        now,
         after: None,
+        newest,
         is_over: false,
     };
     let pieces = stream::try_unfold(downloading, |mut downloading| async move {
@@ -270,9 +273,8 @@ impl Downloading {
             return Err(Fault::new("a download is broken off: its session is over"));
         }
         let (environment, search) = (self.environment.clone(), self.search.clone());
-        let (format, after, now) = (self.format, self.after, self.now);
-        let read =
-            move |tx: &mut Tx<'_>| decisions::download(tx, &environment, &search, format, (after, now));
+        let (format, bounds, now) = (self.format, (self.after, self.newest), self.now);
+        let read = move |tx: &mut Tx<'_>| decisions::download(tx, &environment, &search, format, bounds, now);
         let piece = self.console.read(read).await.map_err(broken_off)?;
         (self.after, self.is_over) = (piece.last, piece.last.is_none());
         Ok(piece.bytes)

@@ -153,8 +153,18 @@ pub fn one(tx: &mut Tx<'_>, environment: &Environment, id: DecisionId) -> Result
     Ok(Some(One { whole, mandate, rules, token, place }))
 }
 
-/// The next piece of a download, oldest first, of the decisions after `after`. The first piece of CSV begins with the names
-/// of the columns.
+/// The newest decision, with which a download ends that is asked for now. None if there is none.
+///
+/// # Errors
+/// The database fails.
+pub fn newest(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<Option<DecisionId>, Fault> {
+    let slice = Slice { direction: Direction::Older, from: [0xff; 16], limit: 1 };
+    let found = sql::decisions::search(tx, environment, &Filter::default(), &slice, now, SEARCHED_ROWS)?;
+    Ok(found.ids.first().copied())
+}
+
+/// The next piece of a download, oldest first, of the decisions after `after`, up to and with `newest`. The first piece of CSV
+/// begins with the names of the columns.
 ///
 /// # Errors
 /// The database fails.
@@ -163,14 +173,15 @@ pub fn download(
     environment: &Environment,
     search: &Search,
     format: Format,
-    (after, now): (Option<DecisionId>, Timestamp),
+    (after, newest): (Option<DecisionId>, Option<DecisionId>),
+    now: Timestamp,
 ) -> Result<Piece, Fault> {
     let verdict = if let Verdicts::One(verdict) = search.verdicts { Some(verdict) } else { None };
     let filter = search.filter(verdict);
     let from = after.map_or([0; 16], DecisionId::to_bytes);
     let mut page = sql::decisions::onward(tx, environment.id, &filter, from, DOWNLOADED)?;
-    let last = page.last().map(|whole| whole.decision.id);
-    page.retain(|whole| search.verdicts.has(whole.decision.verdict));
+    let last = page.last().map(|whole| whole.decision.id).filter(|last| Some(*last) < newest);
+    page.retain(|whole| Some(whole.decision.id) <= newest && search.verdicts.has(whole.decision.verdict));
     let policy_version = &environment.policy_version;
     let bytes = match format {
         Format::Csv => csv_rows(&page, policy_version, (after.is_none(), now))?,
