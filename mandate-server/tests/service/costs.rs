@@ -4,13 +4,18 @@
 use std::sync::Arc;
 
 use mandate_core::cursor::CursorKey;
-use mandate_core::{AgentId, EventKind, Timestamp, Verdict};
-use mandate_server::clock::Clock as _;
+use mandate_core::{AgentId, AgentName, EventKind, Timestamp, Verdict};
+use mandate_server::admin::organization;
+use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::model::call::{Call, Caller, Scripted};
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::model::records::AgentKey;
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::{agents, decisions, escrows, events, exports, idempotency, mandates, reviews};
+use mandate_server::service::public_log;
+use mandate_server::service::{
+    agents, check, decisions, escrows, events, exports, idempotency, mandates, organizations, reviews,
+};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::{log_end, uncounted};
 use mandate_server::store::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
@@ -19,8 +24,10 @@ use mandate_server::store::{AgentContext, DecisionAndReview};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 
-use crate::apart::snapshot;
+use crate::apart::{run_once, snapshot};
+use crate::check::Found;
 use crate::escrows::escrow;
+use crate::oracle::MASTER_KEY;
 use crate::world::{World, json};
 
 /// Rows on a page.
@@ -237,4 +244,29 @@ async fn what_an_agents_rows_lack_is_found_whatever_the_length_of_the_log() {
         assert!(steps(&agent) < 700, "{}", steps(&agent));
     }
     assert_eq!(steps(&silent), early, "the log has grown");
+}
+
+#[tokio::test]
+async fn a_check_costs_as_much_for_each_organization_however_many_there_are() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let mut organizations = 0;
+    let mut with_more = || {
+        for _ in 0..10 {
+            organizations += 1;
+            let name = AgentName::parse(&format!("organization-{organizations}")).unwrap();
+            let created = organization::draw(name, world.clock.now(), &SystemEntropy);
+            run_once(&world.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
+        }
+        let (mut counter, mut found) = (counter(&world), Found::default());
+        let tx = &mut Tx::new(&mut counter);
+        let secrets = public_log::keys::secrets(tx, &MasterKey::from_bytes(MASTER_KEY)).unwrap();
+        check::full(tx, Some(&secrets), &mut found).unwrap();
+        assert_eq!(found.0, []);
+        counter.steps
+    };
+    let [few, more, most] = [with_more(), with_more(), with_more()];
+    let (second, third) = (more - few, most - more);
+    assert!(third <= second + second / 20, "{second} steps more, then {third}");
 }

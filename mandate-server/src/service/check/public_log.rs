@@ -1,5 +1,6 @@
 //! Checks the public logs: the tree is that of the entries, and each row has its entry.
 
+mod damaged;
 mod granted;
 mod logged;
 mod reviewed;
@@ -13,6 +14,7 @@ use mandate_core::log::{
 };
 use mandate_core::{EnvironmentKind, Timestamp};
 
+use self::damaged::Damaged;
 use self::granted::Granted;
 use self::logged::{Logged, Named};
 use self::reviewed::Reviewed;
@@ -44,6 +46,7 @@ pub(super) fn walk(
         );
     }
     let environments = sql::environments::all(tx)?;
+    let damaged = Damaged::read(tx)?;
     for kind in EnvironmentKind::ALL {
         let mut decided = Vec::new();
         let (mut governed, mut logged_keys) = (Vec::new(), LoggedKeys::default());
@@ -66,7 +69,8 @@ pub(super) fn walk(
         for environment in environments.iter().filter(|environment| environment.kind == kind) {
             let mut reviewed = None;
             if let Some(secrets) = secrets {
-                reviewed = Some(compare_records(tx, environment, secrets, &mut governed, listener)?);
+                reviewed =
+                    Some(compare_records(tx, (environment, secrets), (&mut governed, &damaged), listener)?);
             }
             compare_decisions(tx, (environment, secrets), (&mut decided, reviewed), listener)?;
         }
@@ -305,9 +309,8 @@ fn committed(
 /// with the records. Returns what the records say of reviews.
 fn compare_records(
     tx: &mut Tx<'_>,
-    environment: &EnvironmentRecord,
-    secrets: &LogSecrets,
-    logged: &mut Logged,
+    (environment, secrets): (&EnvironmentRecord, &LogSecrets),
+    (logged, damaged): (&mut Logged, &Damaged),
     listener: &mut dyn Listener,
 ) -> Result<Reviewed, Fault> {
     let (mut after, mut before, mut granted) = (0, 0, Granted::default());
@@ -315,7 +318,7 @@ fn compare_records(
     loop {
         let page = sql::log_records::onward(tx, environment.environment, after, PAGE)?;
         let Some(last) = page.last() else {
-            granted.compare(tx, environment, listener)?;
+            granted.compare(tx, environment, damaged, listener)?;
             return Ok(reviewed);
         };
         after = last.number;

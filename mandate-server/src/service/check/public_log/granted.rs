@@ -1,18 +1,18 @@
 //! Mandates and modes are what the governing records of their environment say, which the public log commits to.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::damaged::Damaged;
 use super::{Finding, Listener, MAX_FINDINGS, PAGE};
 use crate::error::Fault;
 use crate::model::records::{Direction, Mode, Slice};
 use crate::service::organizations;
 use crate::store::sql;
-use crate::store::sql::checksums;
 use crate::store::sql::environments::EnvironmentRecord;
 use crate::store::tx::Tx;
 
@@ -79,25 +79,25 @@ impl Granted {
         mut self,
         tx: &mut Tx<'_>,
         environment: &EnvironmentRecord,
+        damaged: &Damaged,
         listener: &mut dyn Listener,
     ) -> Result<(), Fault> {
-        let damaged = damaged(tx, environment.environment)?;
+        let of = environment.environment;
         let wanted =
             self.switched.unwrap_or((organizations::initial_mode(environment.kind), environment.created_at));
         let has = (environment.mode, environment.since);
-        if has != wanted && !damaged.contains(&("environments", String::new())) {
+        if has != wanted && !damaged.has("environments", of, "") {
             let told = |(mode, since): (Mode, Timestamp)| format!("{} since {since}", mode.as_str());
-            let of = environment.environment;
             listener.finding(Finding::row("environments", of, of.to_string(), told(has), told(wanted)));
         }
-        self.compare_mandates(tx, environment.environment, &damaged, listener)
+        self.compare_mandates(tx, of, damaged, listener)
     }
 
     fn compare_mandates(
         &mut self,
         tx: &mut Tx<'_>,
         environment: i64,
-        damaged: &BTreeSet<(&'static str, String)>,
+        damaged: &Damaged,
         listener: &mut dyn Listener,
     ) -> Result<(), Fault> {
         let (mut from, mut findings) = ([0; 16], 0);
@@ -120,7 +120,7 @@ impl Granted {
                     None => ("no governing record".to_owned(), "the record of the mandate".to_owned()),
                 };
                 let id = mandate.id.to_string();
-                if damaged.contains(&("mandates", id.clone())) {
+                if damaged.has("mandates", environment, &id) {
                     continue;
                 }
                 findings += 1;
@@ -161,19 +161,4 @@ fn fields(mandate: &Mandate) -> [String; 7] {
         told("revoked_at", mandate.revoked_at),
         told("revoked_after", mandate.revoked_after),
     ]
-}
-
-/// The rows of an environment that are findings by their checksums: tables with ids. Of the environment itself the id is empty.
-fn damaged(tx: &mut Tx<'_>, environment: i64) -> Result<BTreeSet<(&'static str, String)>, Fault> {
-    let mut damaged = BTreeSet::new();
-    for guarded in checksums::deciding(tx) {
-        if matches!(guarded.table, "environments" | "mandates") {
-            guarded.broken(tx, &mut |row| {
-                if row.environment == Some(environment) {
-                    damaged.insert((guarded.table, row.id));
-                }
-            })?;
-        }
-    }
-    Ok(damaged)
 }
