@@ -81,6 +81,59 @@ async fn a_mandate_or_a_mode_that_is_not_what_was_recorded_is_found() {
     }
 }
 
+/// On SQLite the checksums of both rows are findings.
+#[tokio::test]
+async fn a_mandate_that_cannot_be_read_is_found_and_hides_none_behind_it() {
+    let world = World::new().await;
+    let (first, second) = (world.agent("first").await, world.agent("second").await);
+    let unreadable = world.mandate(&first, 1_000, "").await;
+    let raised = world.mandate(&second, 2_000, "").await;
+    assert_eq!(check::findings(&world.database), []);
+    assert_eq!(world.change("UPDATE mandates SET terms = 'x' WHERE agent = 'agt_first'"), 1);
+    world.change("UPDATE mandates SET terms = replace(terms, '2000', '9000') WHERE agent = 'agt_second'");
+    let found = |with_records| {
+        let found = check::findings_with(&world.database, with_records).into_iter();
+        found.map(|finding| (finding.id.unwrap_or_default(), finding.found)).collect::<Vec<_>>()
+    };
+    let (all, readable) = (found(true), found(false));
+    match crate::KIND {
+        Kind::Postgres => {
+            let ids: Vec<_> = all.iter().map(|(id, _)| id).collect();
+            assert_eq!(ids, [&unreadable, &raised], "{all:?}");
+            assert!(all[1].1.starts_with("terms {"), "{all:?}");
+            assert_eq!(readable, all[..1]);
+        }
+        Kind::Sqlite => {
+            let checksum = "a checksum of other values".to_owned();
+            assert_eq!(all, [(unreadable, checksum.clone()), (raised, checksum)]);
+            assert_eq!(readable, all);
+        }
+    }
+}
+
+/// Both rows have the checksums of what they are then.
+#[tokio::test]
+async fn a_decision_that_cannot_be_read_hides_none_behind_it() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    world.mandate(&agent, 1_000, "").await;
+    let unreadable = world.ask(&agent, "1").await["decision"].clone();
+    world.clock.advance(1);
+    let changed = world.ask(&agent, "2").await["decision"].clone();
+    keeper(&world, None).keep(Sandbox).await.unwrap();
+    assert_eq!(check::findings(&world.database), []);
+    world.give_reason(&changed, "another");
+    assert_eq!(world.change("UPDATE decisions SET category = '' WHERE amount = '1'"), 1);
+    world.reseal(&unreadable);
+    let found = check::findings(&world.database).into_iter();
+    let found = found.filter(|finding| finding.found.contains("public log") || finding.table == "logs");
+    let found: Vec<_> = found.map(|finding| (finding.id.unwrap_or_default(), finding.found)).collect();
+    let [(first, why), (second, other)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((first.as_str(), second.as_str()), (unreadable.as_str().unwrap(), changed.as_str().unwrap()));
+    assert!(why.starts_with("a row that cannot be compared with the public log: "), "{why}");
+    assert_eq!(other, "a row that is not that of its entry in the public log");
+}
+
 /// Each change is one of a row, so that its checksum does not hold either.
 #[tokio::test]
 async fn a_review_that_is_not_what_was_recorded_is_found() {

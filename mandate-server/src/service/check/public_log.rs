@@ -19,14 +19,15 @@ use self::granted::Granted;
 use self::logged::{Logged, Named};
 use self::reviewed::Reviewed;
 use self::signing_keys::LoggedKeys;
-use super::{Finding, Listener, MAX_FINDINGS};
+use super::{Finding, Listener, MAX_FINDINGS, shown};
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
 use crate::service::decisions;
 use crate::service::public_log::append::{self, RUN, entries_of, governing_entry};
 use crate::service::public_log::{LogSecrets, keys, publish};
 use crate::store::sql;
-use crate::store::sql::decisions::{Filter, Whole};
+use crate::store::sql::check::{IdKind, each};
+use crate::store::sql::decisions::Whole;
 use crate::store::sql::environments::EnvironmentRecord;
 use crate::store::sql::public_log::{self as rows, ENTRIES, PublicLog, TilePlace};
 use crate::store::tx::Tx;
@@ -67,11 +68,12 @@ pub(super) fn walk(
         logged_keys.compare(tx, kind, listener)?;
         let (mut decided, mut governed) = (Logged::new(decided), Logged::new(governed));
         for environment in environments.iter().filter(|environment| environment.kind == kind) {
-            let mut reviewed = None;
-            if let Some(secrets) = secrets {
-                reviewed =
-                    Some(compare_records(tx, (environment, secrets), (&mut governed, &damaged), listener)?);
-            }
+            let reviewed = if let Some(secrets) = secrets {
+                Some(compare_records(tx, (environment, secrets), (&mut governed, &damaged), listener)?)
+            } else {
+                granted::look(tx, environment.environment, &damaged, listener)?;
+                None
+            };
             compare_decisions(tx, (environment, secrets), (&mut decided, reviewed), listener)?;
         }
         if secrets.is_some() {
@@ -245,43 +247,46 @@ fn compare_decisions(
     (logged, mut reviewed): (&mut Logged, Option<Reviewed>),
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
-    let (mut after, mut findings) = ([0; 16], 0);
-    loop {
-        let page = match sql::decisions::onward(tx, environment.environment, &Filter::default(), after, PAGE)
-        {
-            Ok(page) => page,
-            // The row itself is a finding already.
-            Err(Fault::Corrupt(_)) => {
-                let of = environment.environment;
-                listener.note(&format!("a row of environment {of} cannot be read: those behind it were not compared with the public log"));
-                return Ok(());
-            }
-            Err(fault) => return Err(fault),
-        };
-        let Some(last) = page.last() else { return Ok(()) };
-        after = last.decision.id.to_bytes();
-        for whole in &page {
-            if let (Some(reviewed), Some(review)) = (&mut reviewed, &whole.review) {
-                reviewed.compare(review, listener);
-            }
-            let (found, expected) = match logged.find(&committed(whole, environment, secrets)?) {
-                (1, true) => continue,
-                (0, _) => ("no entry in the public log", "the entry of its token"),
-                (1, false) => {
-                    ("a row that is not that of its entry in the public log", "the row that was decided")
+    let (of, mut findings) = (environment.environment, 0);
+    each::decision(tx, of, &mut |id, row| {
+        let committed = row.and_then(|whole| match committed(&whole, environment, secrets) {
+            Ok(named) => Ok((whole, named)),
+            Err(fault) => Err(fault.to_string()),
+        });
+        let finding = match committed {
+            Ok((whole, named)) => {
+                if let (Some(reviewed), Some(review)) = (&mut reviewed, &whole.review) {
+                    reviewed.compare(review, listener);
                 }
-                _ => ("several entries in the public log", "one entry"),
-            };
-            findings += 1;
-            if findings > MAX_FINDINGS {
-                return Ok(());
+                compared(of, &whole, logged.find(&named))
             }
-            let id = whole.decision.id.to_string();
-            let finding = Finding::row("decisions", environment.environment, id, found, expected);
-            let agent = whole.decision.request.agent.to_string();
-            listener.finding(finding.of(Some(agent), Some(whole.decision.sequence)));
+            Err(why) => {
+                logged.pass();
+                let found = format!("a row that cannot be compared with the public log: {why}");
+                let id = shown(id, IdKind::Decision);
+                Some(Finding::row("decisions", of, id, found, "a decision that can be read"))
+            }
+        };
+        if let Some(finding) = finding {
+            findings += 1;
+            if findings <= MAX_FINDINGS {
+                listener.finding(finding);
+            }
         }
-    }
+        Ok(())
+    })
+}
+
+/// The finding that a decision is not what its entry says, of which `entries` were found, and whether one says the same.
+fn compared(environment: i64, whole: &Whole, entries: (usize, bool)) -> Option<Finding> {
+    let (found, expected) = match entries {
+        (1, true) => return None,
+        (0, _) => ("no entry in the public log", "the entry of its token"),
+        (1, false) => ("a row that is not that of its entry in the public log", "the row that was decided"),
+        _ => ("several entries in the public log", "one entry"),
+    };
+    let finding = Finding::row("decisions", environment, whole.decision.id.to_string(), found, expected);
+    Some(finding.of(Some(whole.decision.request.agent.to_string()), Some(whole.decision.sequence)))
 }
 
 /// The entry of a decision. Without the secrets it is known by its token alone.

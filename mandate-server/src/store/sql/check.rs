@@ -2,6 +2,7 @@
 //! compared with it.
 
 mod closed;
+pub mod each;
 mod rules;
 mod sequences;
 

@@ -32,7 +32,7 @@ const FIND: &str = "/* decisions.find */
     LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
     WHERE d.environment = $1 AND d.decision = $2";
-const ONWARD: &str = "/* decisions.onward */
+pub(super) const ONWARD: &str = "/* decisions.onward */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
@@ -378,7 +378,7 @@ impl Filter {
     }
 }
 
-fn read(mut row: Row) -> Result<Whole, Fault> {
+pub(super) fn read(mut row: Row) -> Result<Whole, Fault> {
     let decision = read_joined(&mut row)?;
     row.skip(1);
     let issuer = row.text()?;

@@ -37,7 +37,7 @@ const OLDER: &str = "/* mandates.older */
     SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND mandate < $2
     ORDER BY mandate DESC LIMIT $3";
-const NEWER: &str = "/* mandates.newer */
+pub(super) const NEWER: &str = "/* mandates.newer */
     SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND mandate > $2
     ORDER BY mandate ASC LIMIT $3";

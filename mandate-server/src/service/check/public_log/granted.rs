@@ -8,11 +8,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::damaged::Damaged;
-use super::{Finding, Listener, MAX_FINDINGS, PAGE};
+use super::{Finding, Listener, MAX_FINDINGS};
 use crate::error::Fault;
-use crate::model::records::{Direction, Mode, Slice};
+use crate::model::records::Mode;
+use crate::service::check::shown;
 use crate::service::organizations;
-use crate::store::sql;
+use crate::store::sql::check::{IdKind, each};
 use crate::store::sql::environments::EnvironmentRecord;
 use crate::store::tx::Tx;
 
@@ -100,38 +101,22 @@ impl Granted {
         damaged: &Damaged,
         listener: &mut dyn Listener,
     ) -> Result<(), Fault> {
-        let (mut from, mut findings) = ([0; 16], 0);
-        loop {
-            let slice = Slice { direction: Direction::Newer, from, limit: PAGE };
-            let page = match sql::mandates::page(tx, environment, None, &slice) {
-                Ok(page) => page,
-                Err(Fault::Corrupt(_)) => {
-                    listener.note(&format!("a mandate of environment {environment} cannot be read: those behind it were not compared with the public log"));
-                    return Ok(());
-                }
-                Err(fault) => return Err(fault),
+        let mut findings = 0;
+        each::mandate(tx, environment, &mut |id, row| {
+            let id = shown(id, IdKind::Mandate);
+            let recorded = MandateId::parse(&id).ok().and_then(|id| self.mandates.remove(&id));
+            let finding = match row {
+                Ok(mandate) => compared(environment, &mandate, recorded.as_ref()),
+                Err(why) => Some(unreadable(environment, id.clone(), &why)),
             };
-            let Some(last) = page.last() else { break };
-            from = last.id.to_bytes();
-            for mandate in &page {
-                let (found, expected) = match self.mandates.remove(&mandate.id) {
-                    Some(recorded) if recorded == *mandate => continue,
-                    Some(recorded) => differing(mandate, &recorded),
-                    None => ("no governing record".to_owned(), "the record of the mandate".to_owned()),
-                };
-                let id = mandate.id.to_string();
-                if damaged.has("mandates", environment, &id) {
-                    continue;
-                }
+            if let Some(finding) = finding.filter(|_| !damaged.has("mandates", environment, &id)) {
                 findings += 1;
-                if findings > MAX_FINDINGS {
-                    return Ok(());
+                if findings <= MAX_FINDINGS {
+                    listener.finding(finding);
                 }
-                let (agent, from) = (mandate.terms.agent.to_string(), i64::try_from(mandate.governs_from));
-                let finding = Finding::row("mandates", environment, id, found, expected);
-                listener.finding(finding.of(Some(agent), from.ok()));
             }
-        }
+            Ok(())
+        })?;
         let room = usize::try_from(MAX_FINDINGS - findings).unwrap_or_default();
         for id in self.mandates.keys().take(room) {
             let (found, expected) = ("a governing record, and no row", "the mandate");
@@ -139,6 +124,42 @@ impl Granted {
         }
         Ok(())
     }
+}
+
+/// Reports the mandates of an environment that cannot be read, where there are no records to compare them with.
+pub(super) fn look(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    damaged: &Damaged,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let mut findings = 0;
+    each::mandate(tx, environment, &mut |id, row| {
+        let Err(why) = row else { return Ok(()) };
+        let id = shown(id, IdKind::Mandate);
+        findings += 1;
+        if findings <= MAX_FINDINGS && !damaged.has("mandates", environment, &id) {
+            listener.finding(unreadable(environment, id, &why));
+        }
+        Ok(())
+    })
+}
+
+/// The finding that a mandate cannot be read.
+fn unreadable(environment: i64, id: String, why: &str) -> Finding {
+    Finding::row("mandates", environment, id, why, "a mandate that can be read")
+}
+
+/// The finding that a mandate is not what its records say.
+fn compared(environment: i64, mandate: &Mandate, recorded: Option<&Mandate>) -> Option<Finding> {
+    let (found, expected) = match recorded {
+        Some(recorded) if recorded == mandate => return None,
+        Some(recorded) => differing(mandate, recorded),
+        None => ("no governing record".to_owned(), "the record of the mandate".to_owned()),
+    };
+    let (agent, from) = (mandate.terms.agent.to_string(), i64::try_from(mandate.governs_from));
+    let finding = Finding::row("mandates", environment, mandate.id.to_string(), found, expected);
+    Some(finding.of(Some(agent), from.ok()))
 }
 
 /// In what a mandate differs from its records: what the row has, and what they say.

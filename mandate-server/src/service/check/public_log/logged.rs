@@ -11,6 +11,8 @@ const SAID: usize = 16;
 pub(super) struct Logged {
     entries: Vec<([u8; NAME], [u8; SAID])>,
     found: Vec<bool>,
+    /// How many rows had an entry that could not be looked for.
+    passed: i64,
 }
 
 /// An entry as it is compared.
@@ -43,7 +45,7 @@ impl Logged {
         let mut entries: Vec<_> = entries.into_iter().map(|Named { name, said }| (name, said)).collect();
         entries.sort_unstable();
         let found = vec![false; entries.len()];
-        Self { entries, found }
+        Self { entries, found, passed: 0 }
     }
 
     /// How often there is an entry of this name, and whether one of them says this.
@@ -59,8 +61,14 @@ impl Logged {
         (count, same)
     }
 
+    /// Notes a row that cannot be read. It has one of the entries.
+    pub(super) fn pass(&mut self) {
+        self.passed += 1;
+    }
+
     pub(super) fn without_a_row(&self) -> i64 {
-        i64::try_from(self.found.iter().filter(|found| !**found).count()).unwrap_or(i64::MAX)
+        let without = self.found.iter().filter(|found| !**found).count();
+        i64::try_from(without).unwrap_or(i64::MAX).saturating_sub(self.passed)
     }
 }
 
