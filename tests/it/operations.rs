@@ -306,6 +306,19 @@ fn a_configuration_can_be_used_when_serve_would_use_it() {
         assert!(refused.err.contains("empty.pem holds no certificate"), "{refused:?}");
     }
     check(&[], &["--api-address", "nowhere"]).code(2);
+
+    let copy = folder.path().join("copy.db");
+    server.operate(&["backup", "create", copy.to_str().unwrap()]).code(0);
+    let database = format!("sqlite://{}", copy.display());
+    let changed = |sql: &str| rusqlite::Connection::open(&copy).unwrap().execute(sql, []).unwrap();
+    let on_copy = || check(&[], &["--database", &database]);
+    assert_eq!(on_copy().code(0).out, well.out);
+    assert_eq!(changed("UPDATE log_secret SET sealed = zeroblob(60)"), 1);
+    let refused = on_copy().code(1);
+    assert!(refused.err.contains("the secret of the public logs in sqlite://"), "{refused:?}");
+    assert_eq!(changed("DELETE FROM log_secret"), 1);
+    let refused = on_copy().code(1);
+    assert!(refused.err.contains("log_secret has no row"), "{refused:?}");
 }
 
 #[test]

@@ -8,9 +8,7 @@ use rustix::fs::{Access, access};
 use super::backup::Progress;
 use super::{Common, Failure};
 use crate::config;
-use crate::error::Fault;
 use crate::service::check::{self, Finding, Listener};
-use crate::service::public_log;
 use crate::store::upkeep;
 
 /// Whether a database is sound.
@@ -34,7 +32,7 @@ Reads one snapshot; a server may be running. It checks the write-ahead log, the 
 schema, the checksums of rows, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
 from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
 It computes the trees of the public logs again from their entries, and looks for the entry of each decision. Where the master key is \
-set (MANDATE_MASTER_KEY_FILE), it compares what each row says with its entry, too. \
+set (MANDATE_MASTER_KEY_FILE), it compares what each row says with its entry, too, and opens what is sealed under it. \
 Each finding is one line: table, row, environment, agent, sequence, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
 on standard error, if the database could not be read to its end: a full disk, a directory without permission, a lost \
 connection, a role without rights. That says nothing about the database.";
@@ -55,21 +53,7 @@ impl Options {
             if self.quick {
                 check::quick(tx, &mut printer).map(|_| ())
             } else {
-                // Another schema is found below. It need not have the table of the secrets.
-                let key = if upkeep::schema_in(tx)?.is_newest() { master_key.as_ref() } else { None };
-                let opened = key.map(|key| public_log::keys::secrets(tx, key));
-                let secrets = match opened.transpose() {
-                    Ok(secrets) => secrets,
-                    // It says nothing about the database.
-                    Err(Fault::NoSigningKey(why)) => {
-                        printer.note(&why);
-                        None
-                    }
-                    Err(fault) => return Err(fault),
-                };
-                check::full(tx, secrets.as_ref(), &mut printer)?;
-                // Another master key opens neither.
-                key.filter(|_| secrets.is_some()).map_or(Ok(()), |key| check::log_keys(tx, key, &mut printer))
+                check::full(tx, master_key.as_ref(), &mut printer)
             }
         });
         match checked {

@@ -15,7 +15,8 @@ use crate::http::Identity;
 use crate::logs;
 use crate::model::database;
 use crate::model::master_key::MasterKey;
-use crate::store::sql::check::signing_keys;
+use crate::service::public_log::keys;
+use crate::store::sql::check::{SigningKeyRow, signing_keys};
 use crate::store::upkeep;
 
 /// The settings.
@@ -47,6 +48,10 @@ pub enum Command {
     },
 }
 
+/// What is wrong with a secret under a master key that opens others.
+const DAMAGED: &str =
+    "does not open, and the newest signing keys do: it is damaged; restore a backup that has it whole";
+
 const PRINT_HELP: &str = "\
 Examples:
   mandate-server config print
@@ -61,7 +66,7 @@ Examples:
 
 Takes the flags of `serve`, and prints its warnings. Exit code 2: a setting or the master key cannot be used. Exit code 1: a \
 TLS certificate or key cannot be used, the database has a schema that this program does not accept, or the master key does \
-not decrypt its signing keys. Run it as the user of the server: root can read files that this user cannot.";
+not decrypt its signing keys or the secret of its public logs. Run it as the user of the server: root can read files that this user cannot.";
 
 impl Command {
     /// Runs the command.
@@ -120,15 +125,23 @@ fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
     if schema.current == 0 {
         return Ok(());
     }
-    let keys = upkeep::snapshot(database, signing_keys)?;
-    let closed = newest_keys(&keys).find(|key| !master_key.opens(&key.kid, &key.sealed));
-    closed.map_or(Ok(()), |key| {
-        Err(Fault::new(format!(
-            "signing key {} in {} does not open under the master key that is set: this is not the one that it was \
+    let (keys, secret) =
+        upkeep::snapshot(database, |tx| Ok((signing_keys(tx)?, keys::must_open(tx, master_key))))?;
+    let name = database::redacted(database);
+    let closed = |key: &&SigningKeyRow| !master_key.opens(&key.kid, &key.sealed);
+    if let Some(key) = newest_keys(&keys).find(closed) {
+        return Err(Fault::new(format!(
+            "signing key {} in {name} does not open under the master key that is set: this is not the one that it was \
              sealed under",
-            key.kid,
-            database::redacted(database)
-        )))
+            key.kid
+        )));
+    }
+    if let Some(key) = keys.iter().filter(|key| key.revoked_at.is_none()).find(closed) {
+        return Err(Fault::new(format!("signing key {} in {name} {DAMAGED}", key.kid)));
+    }
+    secret.map_err(|fault| match fault {
+        Fault::NoSigningKey(_) => Fault::new(format!("the secret of the public logs in {name} {DAMAGED}")),
+        other => other,
     })
 }
 

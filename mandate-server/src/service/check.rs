@@ -7,6 +7,7 @@ pub(super) mod closing;
 mod kept;
 mod log;
 mod public_log;
+mod sealed;
 mod signed;
 mod usage;
 
@@ -15,7 +16,6 @@ use serde::Serialize;
 
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
-use crate::service::public_log::LogSecrets;
 use crate::store::sql::check::{self as rows, IdKind};
 use crate::store::sql::checksums::{self, DamagedRow};
 use crate::store::sql::escrows;
@@ -132,6 +132,7 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
         checked(tx, guarded.table, |tx, found| guarded.broken(tx, found), listener)?;
     }
     checked(tx, "escrows", |tx, found| escrows::broken(tx, found), listener)?;
+    sealed::lost(tx, listener)?;
     for rule in rows::rules(tx) {
         let breaches = rows::breaches(tx, rule, MAX_FINDINGS)?;
         let more = i64::try_from(breaches.len()).is_ok_and(|found| found == MAX_FINDINGS);
@@ -175,13 +176,13 @@ fn checked(
 }
 
 /// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the
-/// log, the checksums of what is written down, the answers kept under idempotency keys among it, what people have signed, and
-/// the public logs. Without
-/// `secrets` what the rows say is not compared with the public logs, but for their tokens.
+/// log, the checksums of what is written down, the answers kept under idempotency keys among it, what people have signed,
+/// whether what is sealed opens under `master`, and the public logs. Without the master key what the rows say is not compared
+/// with the public logs, but for their tokens.
 ///
 /// # Errors
 /// The database does not answer.
-pub fn full(tx: &mut Tx<'_>, secrets: Option<&LogSecrets>, listener: &mut dyn Listener) -> Result<(), Fault> {
+pub fn full(tx: &mut Tx<'_>, master: Option<&MasterKey>, listener: &mut dyn Listener) -> Result<(), Fault> {
     if !quick(tx, listener)? {
         return Ok(());
     }
@@ -193,15 +194,8 @@ pub fn full(tx: &mut Tx<'_>, secrets: Option<&LogSecrets>, listener: &mut dyn Li
     }
     kept::walk(tx, listener)?;
     signed::walk(tx, listener)?;
-    public_log::walk(tx, secrets, listener)
-}
-
-/// Checks that the public logs' own keys open under the master key.
-///
-/// # Errors
-/// The database does not answer.
-pub fn log_keys(tx: &mut Tx<'_>, master: &MasterKey, listener: &mut dyn Listener) -> Result<(), Fault> {
-    public_log::keys(tx, master, listener)
+    let secrets = sealed::open(tx, master, listener)?;
+    public_log::walk(tx, secrets.as_ref(), listener)
 }
 
 /// Whether the database still answers. Once the connection or the transaction has failed, every further row would be a

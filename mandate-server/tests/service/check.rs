@@ -2,7 +2,6 @@
 
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::check::{self, Finding, Listener};
-use mandate_server::service::public_log;
 use mandate_tests::Kind;
 
 use crate::apart;
@@ -12,7 +11,7 @@ use crate::world::{World, claim};
 
 /// What a check has found, and its notes.
 #[derive(Default)]
-pub(crate) struct Found(pub(crate) Vec<Finding>, Vec<String>);
+pub(crate) struct Found(pub(crate) Vec<Finding>, pub(crate) Vec<String>);
 
 impl Listener for Found {
     fn finding(&mut self, finding: Finding) {
@@ -33,17 +32,17 @@ pub(crate) fn findings(database: &str) -> Vec<Finding> {
     findings_with(database, true)
 }
 
-/// The same, with the secrets of the public log or without.
-pub(crate) fn findings_with(database: &str, secrets: bool) -> Vec<Finding> {
+/// The same, with the master key or without.
+pub(crate) fn findings_with(database: &str, has_key: bool) -> Vec<Finding> {
+    let master = MasterKey::from_bytes(MASTER_KEY);
+    looked_at(database, Some(&master).filter(|_| has_key)).0
+}
+
+/// What a whole check of a database finds and notes under a master key.
+pub(crate) fn looked_at(database: &str, master: Option<&MasterKey>) -> Found {
     let mut found = Found::default();
-    let checked = apart::snapshot(database, |tx| {
-        let master = MasterKey::from_bytes(MASTER_KEY);
-        let opened = public_log::keys::secrets(tx, &master)?;
-        check::full(tx, Some(&opened).filter(|_| secrets), &mut found)?;
-        check::log_keys(tx, &master, &mut found)
-    });
-    checked.unwrap();
-    found.0
+    apart::snapshot(database, |tx| check::full(tx, master, &mut found)).unwrap();
+    found
 }
 
 /// The same, each as `table: found`, in the order of the alphabet.

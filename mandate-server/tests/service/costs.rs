@@ -12,7 +12,6 @@ use mandate_server::model::call::{Call, Caller, Scripted};
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::model::records::AgentKey;
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::public_log;
 use mandate_server::service::{
     agents, check, decisions, escrows, events, exports, idempotency, mandates, organizations, reviews,
 };
@@ -260,9 +259,8 @@ async fn a_check_costs_as_much_for_each_organization_however_many_there_are() {
             run_once(&world.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
         }
         let (mut counter, mut found) = (counter(&world), Found::default());
-        let tx = &mut Tx::new(&mut counter);
-        let secrets = public_log::keys::secrets(tx, &MasterKey::from_bytes(MASTER_KEY)).unwrap();
-        check::full(tx, Some(&secrets), &mut found).unwrap();
+        let master = MasterKey::from_bytes(MASTER_KEY);
+        check::full(&mut Tx::new(&mut counter), Some(&master), &mut found).unwrap();
         assert_eq!(found.0, []);
         counter.steps
     };

@@ -48,6 +48,7 @@ mod replays;
 mod retention;
 mod reviews;
 mod rotation;
+mod sealed;
 mod settlement;
 mod signed;
 mod states;

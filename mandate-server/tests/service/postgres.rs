@@ -50,6 +50,7 @@ mod replays;
 mod retention;
 mod reviews;
 mod rotation;
+mod sealed;
 mod settlement;
 mod shared_jobs;
 mod signed;

@@ -21,10 +21,9 @@ use self::reviewed::Reviewed;
 use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS, shown};
 use crate::error::Fault;
-use crate::model::master_key::MasterKey;
 use crate::service::decisions;
 use crate::service::public_log::append::{self, RUN, entries_of, governing_entry};
-use crate::service::public_log::{LogSecrets, keys, publish};
+use crate::service::public_log::{LogSecrets, publish};
 use crate::store::sql;
 use crate::store::sql::check::{IdKind, each};
 use crate::store::sql::decisions::Whole;
@@ -41,11 +40,6 @@ pub(super) fn walk(
     secrets: Option<&LogSecrets>,
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
-    if secrets.is_none() {
-        listener.note(
-            "no master key is set: what the rows say was not compared with the public log, only their tokens were",
-        );
-    }
     let environments = sql::environments::all(tx)?;
     let damaged = Damaged::read(tx)?;
     for kind in EnvironmentKind::ALL {
@@ -205,19 +199,6 @@ fn checkpoints(log: &PublicLog, listener: &mut dyn Listener) -> Result<Vec<Signe
         checkpoints.push(checkpoint);
     }
     Ok(checkpoints)
-}
-
-/// Whether the logs' own keys open under this master key.
-pub(super) fn keys(tx: &mut Tx<'_>, master: &MasterKey, listener: &mut dyn Listener) -> Result<(), Fault> {
-    for kind in EnvironmentKind::ALL {
-        for log in rows::of_kind(tx, kind)? {
-            if let Err(found) = keys::open(&log, master) {
-                let finding = Finding::whole(TABLE, found.to_string(), "the log's key");
-                listener.finding(Finding { id: Some(log.origin), ..finding });
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Appends an entry to a tree, and its hashes to the tile that grows at their level.

@@ -21,8 +21,11 @@ const SECRET: &str = "public log secret";
 /// Makes what is missing: the secret, and a log of each kind for `issuer`.
 ///
 /// # Errors
-/// The database fails, or the issuer has no name that a log can have.
+/// The database fails, the secret is lost, or the issuer has no name that a log can have.
 pub fn ensure(tx: &mut Tx<'_>, maker: Maker<'_>, issuer: &str, now: Timestamp) -> Result<(), Fault> {
+    if sql::public_log::lacks_secret(tx)? {
+        return Err(lost());
+    }
     if sql::public_log::secret(tx)?.is_none() {
         let secret = draw(maker.entropy);
         sql::public_log::put_secret(tx, maker.seal(&*secret, SECRET)?, true)?;
@@ -122,10 +125,41 @@ fn signing_key(origin: &str, seed: &[u8; 32]) -> Result<SigningKey, Fault> {
 /// # Errors
 /// There are none, or they do not open under this master key.
 pub fn secrets(tx: &mut Tx<'_>, master: &MasterKey) -> Result<LogSecrets, Fault> {
-    let sealed = sql::public_log::secret(tx)?.ok_or_else(|| {
-        Fault::NoSigningKey("there is no public log; start the server once to make it".to_owned())
-    })?;
-    master.open(&sealed, SECRET, "the secret of the public logs").map(LogSecrets::new)
+    match sql::public_log::secret(tx)? {
+        Some(sealed) => open_secret(&sealed, master),
+        None if sql::public_log::lacks_secret(tx)? => Err(lost()),
+        None => {
+            Err(Fault::NoSigningKey("there is no public log; start the server once to make it".to_owned()))
+        }
+    }
+}
+
+/// The secrets that come from the one that is sealed.
+///
+/// # Errors
+/// It does not open under this master key.
+pub fn open_secret(sealed: &[u8], master: &MasterKey) -> Result<LogSecrets, Fault> {
+    master.open(sealed, SECRET, "the secret of the public logs").map(LogSecrets::new)
+}
+
+/// Refuses a database of which a server with this master key could make no entries. A new one has no log, and gets its secret at
+/// the first start.
+///
+/// # Errors
+/// The secret is lost or does not open.
+pub fn must_open(tx: &mut Tx<'_>, master: &MasterKey) -> Result<(), Fault> {
+    match sql::public_log::secret(tx)? {
+        Some(sealed) => open_secret(&sealed, master).map(drop),
+        None if sql::public_log::lacks_secret(tx)? => Err(lost()),
+        None => Ok(()),
+    }
+}
+
+/// The fault that the logs have lost their secret. Another one would make other entries of the same rows.
+fn lost() -> Fault {
+    Fault::corrupt(
+        "database: log_secret has no row, and the entries of the public logs were made with it; restore a backup that has it",
+    )
 }
 
 /// Encrypts everything again, under `new`.

@@ -24,6 +24,8 @@ const STOP_ALL: &str =
 const SEAL: &str = "/* public_log.seal */ UPDATE logs SET sealed = $1 WHERE log = $2";
 
 const SECRET: &str = "/* public_log.secret */ SELECT sealed FROM log_secret WHERE one = 1";
+const LACKS_SECRET: &str = "/* public_log.lacks_secret */
+    SELECT 1 FROM logs WHERE NOT EXISTS (SELECT 1 FROM log_secret WHERE one = 1) LIMIT 1";
 const INSERT_SECRET: &str =
     "/* public_log.insert_secret */ INSERT INTO log_secret (one, sealed) VALUES (1, $1)";
 const SEAL_SECRET: &str = "/* public_log.seal_secret */ UPDATE log_secret SET sealed = $1 WHERE one = 1";
@@ -171,6 +173,11 @@ pub fn seal(tx: &mut Tx<'_>, log: i64, sealed: Vec<u8>) -> Result<(), Fault> {
 /// The secret of which those of the environments are made, encrypted.
 pub fn secret(tx: &mut Tx<'_>) -> Result<Option<Vec<u8>>, Fault> {
     tx.row(SECRET, &[])?.map(|mut row| row.blob()).transpose()
+}
+
+/// Whether there is a log, and no secret.
+pub fn lacks_secret(tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    Ok(tx.row(LACKS_SECRET, &[])?.is_some())
 }
 
 /// Writes this secret: the first, or the same one under another master key.
