@@ -44,6 +44,7 @@ mod oracle;
 mod people;
 mod public_log;
 mod receiver;
+mod registered;
 mod replays;
 mod retention;
 mod reviews;

@@ -46,6 +46,7 @@ mod partitions;
 mod people;
 mod public_log;
 mod receiver;
+mod registered;
 mod replays;
 mod retention;
 mod reviews;

@@ -3,6 +3,7 @@
 mod damaged;
 mod granted;
 mod logged;
+mod registered;
 mod reviewed;
 mod signing_keys;
 
@@ -17,6 +18,7 @@ use mandate_core::{EnvironmentKind, Timestamp};
 use self::damaged::Damaged;
 use self::granted::Granted;
 use self::logged::{Logged, Named};
+use self::registered::Registered;
 use self::reviewed::Reviewed;
 use self::signing_keys::LoggedKeys;
 use super::{Finding, Listener, MAX_FINDINGS, shown};
@@ -300,10 +302,11 @@ fn compare_records(
     listener: &mut dyn Listener,
 ) -> Result<Reviewed, Fault> {
     let (mut after, mut before, mut granted) = (0, 0, Granted::default());
-    let mut reviewed = Reviewed::of(environment.environment);
+    let (mut registered, mut reviewed) = (Registered::default(), Reviewed::of(environment.environment));
     loop {
         let page = sql::log_records::onward(tx, environment.environment, after, PAGE)?;
         let Some(last) = page.last() else {
+            registered.compare(tx, environment.environment, damaged, listener)?;
             granted.compare(tx, environment, damaged, listener)?;
             return Ok(reviewed);
         };
@@ -318,6 +321,7 @@ fn compare_records(
             }
             before = record.number;
             granted.take(&record.record);
+            registered.take(&record.record);
             reviewed.take(&record.record);
             if let Some(expected) = Named::of(&governing_entry(&record, secrets), true) {
                 match logged.find(&expected) {

@@ -39,7 +39,7 @@ const FIND: &str = "/* agents.find */
     SELECT agent, position, created_at, governing FROM agents WHERE environment = $1 AND agent = $2";
 const OLDER: &str = "/* agents.older */ SELECT agent, position, created_at, governing FROM agents
     WHERE environment = $1 AND position < $2 ORDER BY position DESC LIMIT $3";
-const NEWER: &str = "/* agents.newer */ SELECT agent, position, created_at, governing FROM agents
+pub(super) const NEWER: &str = "/* agents.newer */ SELECT agent, position, created_at, governing FROM agents
     WHERE environment = $1 AND position > $2 ORDER BY position ASC LIMIT $3";
 
 /// An agent as it is listed.
@@ -156,7 +156,7 @@ pub fn page(tx: &mut Tx<'_>, environment: i64, slice: &Slice) -> Result<Vec<Agen
     rows.into_iter().map(read).collect()
 }
 
-fn read(mut row: Row) -> Result<Agent, Fault> {
+pub(super) fn read(mut row: Row) -> Result<Agent, Fault> {
     Ok(Agent {
         id: AgentId::parse(&row.text()?)?,
         position: row.bytes()?,

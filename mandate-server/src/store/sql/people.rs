@@ -150,7 +150,7 @@ fn key_values(record: &PasskeyRecord) -> [Value; 9] {
     ]
 }
 
-fn read_key(mut row: Row) -> Result<PasskeyRecord, Fault> {
+pub(super) fn read_key(mut row: Row) -> Result<PasskeyRecord, Fault> {
     PERSON_KEYS.must_hold(&[], &row)?;
     Ok(PasskeyRecord {
         environment: row.integer()?,

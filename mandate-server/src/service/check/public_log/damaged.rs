@@ -14,8 +14,8 @@ impl Damaged {
     /// Reads all of them, of all environments.
     pub(super) fn read(tx: &mut Tx<'_>) -> Result<Self, Fault> {
         let mut damaged = BTreeSet::new();
-        for guarded in checksums::deciding(tx) {
-            if matches!(guarded.table, "environments" | "mandates") {
+        for guarded in checksums::deciding(tx).into_iter().chain(checksums::written()) {
+            if matches!(guarded.table, "environments" | "mandates" | "agents" | "person_keys") {
                 guarded.broken(tx, &mut |row| {
                     damaged.extend(row.environment.map(|environment| (guarded.table, environment, row.id)));
                 })?;
