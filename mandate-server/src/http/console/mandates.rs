@@ -56,8 +56,6 @@ struct SpentRow {
     currency: String,
     spent: String,
     limit: Limit,
-    /// The end of the scale: the limit, or what was spent.
-    most: String,
 }
 
 /// A limit of a month.
@@ -152,13 +150,17 @@ impl SpentRow {
     fn of(metered: &Metered, is_current: bool) -> Self {
         let limits = metered.mandate.as_ref().map(|mandate| &mandate.terms.limits);
         let limits = limits.filter(|limits| limits.currency == metered.currency);
-        let spent = metered.usage.spent.to_string();
-        let (limit, most) = match limits.and_then(|limits| limits.per_month) {
-            _ if !is_current => (Limit::Unknown, spent.clone()),
-            Some(limit) => (Limit::Amount(limit.to_string()), limit.to_string()),
-            None => (Limit::None, spent.clone()),
+        let limit = match limits.and_then(|limits| limits.per_month) {
+            _ if !is_current => Limit::Unknown,
+            Some(limit) => Limit::Amount(limit.to_string()),
+            None => Limit::None,
         };
-        Self { agent: metered.agent.to_string(), currency: metered.currency.to_string(), spent, limit, most }
+        Self {
+            agent: metered.agent.to_string(),
+            currency: metered.currency.to_string(),
+            spent: metered.usage.spent.to_string(),
+            limit,
+        }
     }
 }
 

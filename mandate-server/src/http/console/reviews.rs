@@ -102,9 +102,13 @@ enum Standing {
 #[derive(Debug)]
 struct Month {
     spent: String,
-    after: String,
     limit: String,
     left: String,
+    /// The payment is not among what was spent: it waits.
+    is_ahead: bool,
+    /// What the bar shows: what was spent, with the payment while it waits.
+    bar: String,
+    /// With the payment the limit would be exceeded.
     is_over: bool,
 }
 
@@ -212,7 +216,7 @@ fn shown<'a>(visit: &'a Visit, detail: &Detail, record: &ReviewRecord) -> Review
         newer: detail.newer.as_ref().map(|mandate| mandate.id.to_string()),
         ended: governing.and_then(|governing| Written::of(governing, now).end),
         asking: asking(detail),
-        month: governing.and_then(|governing| Month::of(detail, governing)),
+        month: governing.and_then(|governing| Month::of(detail, governing, is_pending)),
         spent: detail.spent.to_string(),
         decisions: history.decisions,
         later: history.later,
@@ -273,16 +277,18 @@ impl Standing {
 }
 
 impl Month {
-    fn of(detail: &Detail, governing: &Mandate) -> Option<Self> {
+    /// `is_ahead`: the review waits. What became of a payment that was approved is among what was spent.
+    fn of(detail: &Detail, governing: &Mandate, is_ahead: bool) -> Option<Self> {
         let (limit, amount) = (detail.per_month?, detail.whole.decision.request.amount);
         let is_same = governing.terms.limits.currency == detail.whole.decision.request.currency;
-        let after = detail.spent.plus(amount);
+        let bar = if is_ahead { detail.spent.plus(amount) } else { detail.spent };
         is_same.then(|| Self {
             spent: detail.spent.to_string(),
-            after: after.to_string(),
             limit: limit.to_string(),
             left: detail.spent.remaining(limit).to_string(),
-            is_over: after.exceeds(limit),
+            is_ahead,
+            bar: bar.to_string(),
+            is_over: is_ahead && bar.exceeds(limit),
         })
     }
 }

@@ -94,6 +94,56 @@ async fn a_review_shows_what_else_its_agent_did_and_what_came_after_it() {
     says(&shown, &["300 USD to vendor:acme : not needed", "; 2 of them after it"], &[]);
 }
 
+/// A mandate with a limit of the month, which asks `role:finance` above 200.
+async fn with_month(world: &World, per_month: u32) {
+    let mandate = json!({
+        "principal": "role:finance", "agent": "agt_a", "categories": ["software"], "review_above": 200,
+        "limits": { "per_transaction": 500, "per_month": per_month, "currency": "USD" }, "expires": "2026-12-31",
+    });
+    assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_payment_is_ahead_of_the_month_only_while_it_waits() {
+    let world = started().await;
+    let (person, agent) = (finance(&world), world.agent("a").await);
+    with_month(&world, 500).await;
+    let [approved, denied, late] = [
+        waiting(&world, &agent, 300).await,
+        waiting(&world, &agent, 260).await,
+        waiting(&world, &agent, 250).await,
+    ]
+    .map(|review| format!("reviews/{review}"));
+    let exceeded = "the month’s limit would be exceeded";
+    let bar = async |page: &str| {
+        let shown = person.page(&world, page).await.body;
+        let (_, bar) = shown.split_once("max=\"500\" value=\"").unwrap();
+        bar.split('"').next().unwrap().to_owned()
+    };
+    let row = "Spent 0 USD This payment 300 USD Limit 500 USD Left without it 500 USD";
+    says(&text(&world, &person, &approved).await, &[row], &[exceeded]);
+    assert_eq!(bar(&approved).await, "300");
+    answered(&world, approved.trim_start_matches("reviews/"), "approve").await;
+    answered(&world, denied.trim_start_matches("reviews/"), "deny").await;
+    // What was approved is spent, and what was denied is not: neither is to come.
+    for page in [&approved, &denied] {
+        let shown = text(&world, &person, page).await;
+        says(
+            &shown,
+            &["Spent 300 USD Limit 500 USD Left 200 USD"],
+            &[exceeded, "This payment", "without it"],
+        );
+        assert_eq!(bar(page).await, "300");
+    }
+    let row = "Spent 300 USD This payment 250 USD Limit 500 USD Left without it 200 USD";
+    says(&text(&world, &person, &late).await, &[row, exceeded], &[]);
+    assert_eq!(bar(&late).await, "550");
+    // Nor is what has expired, in whichever month it is looked at.
+    world.clock.advance(20 * 86_400);
+    let person = finance(&world);
+    says(&text(&world, &person, &late).await, &["Spent 0 USD Limit 500 USD Left 500 USD"], &[exceeded]);
+}
+
 #[tokio::test]
 async fn what_waits_for_a_person_is_shown_however_much_waits_for_others() {
     let world = started().await;
@@ -139,13 +189,21 @@ async fn usage_says_what_it_does_not_know() {
     });
     assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
     asked(&world, &agent, &spend(40), "allow").await;
+    let bars = async |person: &SignedIn, page: &str| {
+        let shown = person.page(&world, page).await.body;
+        let (spent, _) = shown.split_once("<h2>Verdicts").unwrap();
+        spent.matches("<meter").count()
+    };
     says(&text(&world, &person, "usage").await, &["40 USD 600 USD"], &["shown", "not known"]);
+    assert_eq!(bars(&person, "usage").await, 1);
     // Of a month before, the limit of today says nothing.
     world.clock.advance(20 * 86_400);
     let person = finance(&world);
     asked(&world, &agent, &spend(50), "allow").await;
     says(&text(&world, &person, "usage").await, &["50 USD 600 USD"], &["not known"]);
     says(&text(&world, &person, "usage?month=2026-06").await, &["40 USD not known"], &["600", "none"]);
+    // Without a limit there is nothing of which a bar could show a part.
+    assert_eq!(bars(&person, "usage?month=2026-06").await, 0);
     // More rows than fit: the agent asks in 200 more currencies, and is denied.
     for number in 0..200 {
         let mut request = spend(1);
@@ -206,11 +264,7 @@ async fn a_rule_behind_the_one_that_decided_is_not_reached() {
     let world = started().await;
     let (person, agent) = (finance(&world), world.agent("a").await);
     let unasked = asked(&world, &agent, &spend(300), "deny_no_mandate").await;
-    let mandate = json!({
-        "principal": "role:finance", "agent": "agt_a", "categories": ["software"], "review_above": 200,
-        "limits": { "per_transaction": 500, "per_month": 600, "currency": "USD" }, "expires": "2026-12-31",
-    });
-    assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+    with_month(&world, 600).await;
     let mut euros = spend(300);
     euros["currency"] = json!("EUR");
     let large = asked(&world, &agent, &spend(900), "deny_limit").await;
