@@ -351,9 +351,12 @@ if (help !== null) {
   keysOn.addEventListener('change', () => {
     stored((storage) => (keysOn.checked ? storage.removeItem(KEYS_OFF) : storage.setItem(KEYS_OFF, 'off')));
   });
+  byId('show-keys')?.addEventListener('click', () => help.showModal());
   document.addEventListener('keydown', (event) => {
     const typing = event.target.closest('input:not([type="checkbox"]), textarea, select, dialog') !== null;
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || !keysOn.checked) return;
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    // The help is where the keys are turned on again.
+    if (!keysOn.checked && event.key !== '?') return;
     const act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : undefined;
     if (act === undefined) return;
     event.preventDefault();

@@ -224,9 +224,37 @@ async function reading() {
     assert.match(await tab.locator('h1').innerText(), new RegExp(`^${name}`));
     assert.equal(await tab.locator('nav [aria-current]').first().innerText(), name);
   }
+  await close();
+}
+
+/** The keys are turned off, and on again: by `?`, which always answers, and by a button. */
+async function keys() {
+  const { tab, close } = await signedIn('');
+  const dialog = tab.locator('dialog[open]');
+  const turn = async (on) => {
+    await dialog.waitFor();
+    await tab.setChecked('#keys-on', on);
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await dialog.waitFor({ state: 'detached' });
+  };
+  const moves = async () => {
+    await tab.evaluate(() => document.activeElement.blur());
+    await tab.keyboard.press('j');
+    return tab.evaluate(() => document.activeElement.closest('#queue li') !== null);
+  };
+  await tab.locator('#queue li').first().waitFor();
   await tab.keyboard.press('?');
-  await tab.locator('dialog[open]').waitFor();
-  await tab.keyboard.press('Escape');
+  await turn(false);
+  await tab.reload();
+  assert.equal(await moves(), false);
+  await tab.keyboard.press('?');
+  await turn(true);
+  assert.equal(await moves(), true);
+  await tab.getByRole('button', { name: 'Keys' }).click();
+  await turn(false);
+  assert.equal(await moves(), false);
+  await tab.getByRole('button', { name: 'Keys' }).click();
+  await turn(true);
   await close();
 }
 
@@ -366,7 +394,7 @@ async function pictures() {
 }
 
 try {
-  await browser.run([enrolment, notice, approval, denial, race, unverified, expired, marks, reading, pictures, attacks, stop]);
+  await browser.run([enrolment, notice, approval, denial, race, unverified, expired, marks, reading, keys, pictures, attacks, stop]);
   console.log(JSON.stringify({ ...found, screenshots: browser.pictures() }));
 } finally {
   await browser.close();
