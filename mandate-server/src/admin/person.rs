@@ -1,12 +1,12 @@
 //! `person`: people who answer reviews in the console, and their passkeys.
 
-use std::io::{self, Write};
+mod view;
+
 use std::sync::Arc;
 
 use clap::Subcommand;
 use mandate_core::people::{CredentialId, RelyingParty};
-use mandate_core::{AgentName, EnvironmentKind, PersonId, Principal, Timestamp};
-use serde::Serialize;
+use mandate_core::{AgentName, EnvironmentKind, PersonId, Principal};
 use serde_json::json;
 
 use super::selection::environment;
@@ -17,6 +17,7 @@ use crate::model::people::PersonRecord;
 use crate::service::moments::Moments;
 use crate::service::people::{self, Listed, May, New, Secret, sessions};
 use crate::store::tx::Tx;
+use view::{SessionView, View, table};
 
 /// People.
 #[derive(Debug, Subcommand)]
@@ -198,42 +199,6 @@ Examples:
 
 Answers that the person gave before stay good.";
 
-/// A person, as JSON.
-#[derive(Serialize)]
-struct View<'a> {
-    person: PersonId,
-    name: &'a str,
-    roles: &'a [Principal],
-    may: May,
-    created_at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    disabled_at: Option<Timestamp>,
-    passkeys: Vec<PasskeyView<'a>>,
-    /// The enrolment link, where one was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    link: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct PasskeyView<'a> {
-    credential: &'a CredentialId,
-    label: &'a str,
-    is_synced: bool,
-    enrolled_at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    withdrawn_at: Option<Timestamp>,
-}
-
-#[derive(Serialize)]
-struct SessionView<'a> {
-    session: i64,
-    person: PersonId,
-    name: &'a str,
-    credential: &'a CredentialId,
-    created_at: Timestamp,
-    seen_at: Timestamp,
-}
-
 impl Command {
     /// Runs the command.
     ///
@@ -305,7 +270,7 @@ fn hand_out(
 ) -> Result<(), Failure> {
     terminal::hand_out(database, script, |record, out| {
         let listed = Listed { record: record.clone(), keys: Vec::new() };
-        let view = View { link: Some(link), ..View::of(&listed) };
+        let view = View::of(&listed).with_link(link);
         if common.json {
             return terminal::json(out, &view);
         }
@@ -368,68 +333,6 @@ fn list_sessions(of: &Of, common: &Common) -> Result<(), Failure> {
         });
         terminal::table(out, heads, rows)
     })
-}
-
-/// A line for each passkey of a person, or one without.
-fn table(out: &mut dyn Write, people: &[View<'_>]) -> io::Result<()> {
-    let heads = ["PERSON", "NAME", "ROLES", "MAY", "STATUS", "PASSKEY", "LABEL", "ENROLLED", "WITHDRAWN"];
-    let rows = people.iter().flat_map(|view| {
-        let (none, some) = (view.passkeys.is_empty().then_some(None), view.passkeys.iter().map(Some));
-        none.into_iter().chain(some).map(|key| view.row(key))
-    });
-    terminal::table(out, heads, rows)
-}
-
-impl<'a> View<'a> {
-    fn of(listed: &'a Listed) -> Self {
-        let PersonRecord { person, created_at, disabled_at, .. } = &listed.record;
-        let passkeys = listed.keys.iter().map(|key| PasskeyView {
-            credential: &key.credential,
-            label: &key.label,
-            is_synced: key.is_synced,
-            enrolled_at: key.enrolled_at,
-            withdrawn_at: key.withdrawn_at,
-        });
-        Self {
-            person: person.id,
-            name: &person.name,
-            roles: &person.roles,
-            may: person.may,
-            created_at: *created_at,
-            disabled_at: *disabled_at,
-            passkeys: passkeys.collect(),
-            link: None,
-        }
-    }
-
-    fn row(&self, key: Option<&PasskeyView<'_>>) -> [String; 9] {
-        let roles: Vec<_> = self.roles.iter().map(Principal::as_str).collect();
-        [
-            self.person.to_string(),
-            self.name.to_owned(),
-            roles.join(" "),
-            self.may.as_str().to_owned(),
-            if self.disabled_at.is_some() { "disabled" } else { "active" }.to_owned(),
-            key.map(|key| key.credential.to_string()).unwrap_or_default(),
-            key.map(|key| key.label.to_owned()).unwrap_or_default(),
-            terminal::instant(key.map(|key| key.enrolled_at)),
-            terminal::instant(key.and_then(|key| key.withdrawn_at)),
-        ]
-    }
-}
-
-impl<'a> SessionView<'a> {
-    fn of(listed: &'a sessions::Listed) -> Self {
-        let session = &listed.session;
-        Self {
-            session: session.session,
-            person: session.person,
-            name: &listed.name,
-            credential: &session.credential,
-            created_at: session.created_at,
-            seen_at: session.seen_at,
-        }
-    }
 }
 
 fn moments() -> (Moments, Arc<Ids>) {
