@@ -9,8 +9,12 @@ const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).re
 
 // --- Messages ---
 
-function say(message) {
+/** Shows what a form has come to, below the button that was used; below a form that is hidden. */
+function say(form, message) {
   const place = byId('message');
+  const button = form.querySelector('[type="submit"]').closest('p');
+  if (form.id === 'sign-out') byId('main').prepend(place);
+  else (form.hidden ? form : button).after(place);
   place.textContent = message;
   place.hidden = message === '';
   if (message !== '') place.scrollIntoView({ block: 'nearest' });
@@ -20,11 +24,11 @@ function say(message) {
 async function during(form, work) {
   const buttons = [...form.querySelectorAll('button')];
   buttons.forEach((button) => { button.disabled = true; });
-  say('');
+  say(form, '');
   try {
     await work();
   } catch (error) {
-    say(explained(error));
+    say(form, explained(error));
   } finally {
     buttons.forEach((button) => { button.disabled = false; });
   }
@@ -57,9 +61,16 @@ async function post(path, body = {}) {
   });
   if (response.status === 204) return undefined;
   if (!path.startsWith('sign-in') && !path.startsWith('enrol') && signedOut(response)) return new Promise(() => {});
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error.message);
+  const answer = await response.json().catch(() => undefined);
+  if (!response.ok || answer === undefined) throw new Error(answer?.error?.message ?? foreign(response.status));
   return answer;
+}
+
+/** What to do about an answer that is none of the console's: a proxy has sent it. */
+function foreign(status) {
+  if (status === 429) return 'Too many requests at once (429). Wait a moment, and try again: nothing counts twice.';
+  if (status >= 500) return `The console cannot be reached now (${status}). Try again in a moment: nothing counts twice.`;
+  return `What came back is not from the console (${status}). Load the page again; if that does not help, tell the operator.`;
 }
 
 // --- Passkeys ---

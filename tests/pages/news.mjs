@@ -100,6 +100,42 @@ async function unread() {
   await close();
 }
 
+/** A proxy answers a POST in its own words: the page says what to do, at the button that was used. */
+async function refused() {
+  const id = await waiting(313);
+  const options = { expected: /status of (502|429|200)/, storageState: person.state, viewport: { width: 320, height: 568 } };
+  const { tab, close } = await browser.open('about:blank', options);
+  await passkey(tab, person.credentials);
+  let status = 502;
+  const html = { contentType: 'text/html', body: '<html><h1>no JSON</h1></html>' };
+  const answer = (route) => (status === undefined ? route.continue() : route.fulfill({ status, ...html }));
+  for (const path of ['statements', 'answers']) await tab.context().route(`**/${path}`, answer);
+  await tab.goto(`${place}/reviews/${id}`);
+  const message = tab.locator('#message:not([hidden])');
+  const said = async (button, wanted) => {
+    await tab.click(button);
+    await message.filter({ hasText: wanted }).waitFor();
+    const [over, under] = [await tab.locator(button).boundingBox(), await message.boundingBox()];
+    const away = under.y - over.y - over.height;
+    assert.ok(away >= 0 && away < 100 && under.y + under.height <= 568, `${button}: ${away} ${under.y}`);
+  };
+  await said('#approve button', /^The console cannot be reached now \(502\)\. Try again/);
+  status = 429;
+  await said('#approve button', /^Too many requests at once \(429\)/);
+  status = 200;
+  await said('#approve button', /^What came back is not from the console \(200\)/);
+  status = undefined;
+  await tab.click('#approve button');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  assert.equal(await message.count(), 0);
+  status = 502;
+  await said('#confirm', /^The console cannot be reached now/);
+  status = undefined;
+  await tab.click('#confirm');
+  await tab.locator('#fresh').waitFor();
+  await close();
+}
+
 /** As the server tells a review that waits. */
 const told = (number, role) => ({
   review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
@@ -138,7 +174,7 @@ async function still() {
 let person;
 try {
   person = await enrolled();
-  await browser.run([tabs, unavailable, unread, still]);
+  await browser.run([tabs, unavailable, refused, unread, still]);
 } finally {
   await browser.close();
 }
