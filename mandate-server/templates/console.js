@@ -103,6 +103,9 @@ on('sign-out', async () => {
 on('enrol', async (form) => {
   const secret = location.hash.slice(1);
   if (secret === '') throw new Error('The link has lost its end: the part behind #. Open the link as it was given to you.');
+  // Before the device makes a passkey that could not be named.
+  const label = form.elements.label.value.trim();
+  if (label === '') throw new Error('The name of this passkey is empty. Give it one, such as that of the device.');
   const { challenge, rp, user, exclude } = await post('enrol', { secret });
   const key = await navigator.credentials.create({
     publicKey: {
@@ -119,7 +122,7 @@ on('enrol', async (form) => {
     authenticatorData: text(key.response.getAuthenticatorData()),
     clientDataJSON: text(key.response.clientDataJSON),
   };
-  await post('enrol/passkey', { secret, challenge, label: form.elements.label.value, registration });
+  await post('enrol/passkey', { secret, challenge, label, registration });
   location.replace(`${base}/`);
 });
 
@@ -136,11 +139,14 @@ function on(id, work) {
 const DONE = { approve: 'Approve', deny: 'Deny', stop: 'Stop this agent' };
 const SHOWN = ['answer', 'amount', 'currency', 'recipient', 'category', 'agent', 'reason', 'review', 'decision', 'mandate', 'organization', 'kind', 'issuer', 'person', 'credential', 'nonce', 'expires', 'version'];
 let issued;
+/** The form that asked for it. */
+let asking;
 
 /** Gets a statement, and shows it in full beside the button that signs it. */
 async function ask(form) {
   const { review, mandate } = byId('respond').dataset;
   const answer = form.dataset.answer;
+  asking = form;
   const reason = form.elements.reason?.value;
   issued = await post('statements', { answer, review, mandate, reason });
   const statement = JSON.parse(issued.statement);
@@ -180,7 +186,7 @@ on('sign', async () => {
 byId('sign')?.addEventListener('reset', () => {
   byId('sign').hidden = true;
   byId('choose').hidden = false;
-  byId('choose').querySelector('button, input').focus();
+  asking.querySelector('input, button').focus();
 });
 
 // --- Time left ---

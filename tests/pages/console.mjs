@@ -44,7 +44,11 @@ async function enrolment() {
   const { tab, close } = await browser.open('about:blank', { expected: /pubKeyCredParams/ });
   const key = await withPasskey(tab);
   await tab.goto(link);
-  await tab.fill('#label', 'Laptop');
+  await tab.fill('#label', ' ');
+  await tab.click('#enrol button');
+  await tab.getByText('The name of this passkey is empty.').waitFor();
+  assert.deepEqual(await key.credentials(), []);
+  await tab.fill('#label', 'Laptop ');
   await tab.click('#enrol button');
   await tab.waitForURL(`${place}/`);
   assert.equal(await tab.locator('h1').innerText(), 'Reviews');
@@ -115,6 +119,10 @@ async function denial() {
   const { tab, close } = await signedIn(`reviews/${review}`);
   await tab.keyboard.press('d');
   await tab.keyboard.type('<b>not needed</b>');
+  await tab.keyboard.press('Enter');
+  await tab.locator('#sign:not([hidden])').waitFor();
+  await tab.getByRole('button', { name: 'Cancel' }).click();
+  assert.equal(await tab.evaluate(() => document.activeElement.id), 'why');
   await tab.keyboard.press('Enter');
   await tab.locator('#sign:not([hidden])').waitFor();
   await tab.click('#confirm');
