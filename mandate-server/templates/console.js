@@ -1,7 +1,9 @@
 // What the console's pages do: passkeys, answers, the queue that updates by itself, and keys.
 
 const byId = (id) => document.getElementById(id);
-const { base, roles = '' } = document.body.dataset;
+const { base, roles = '', mode: loaded } = document.body.dataset;
+/** The mode in force: that with which the page was loaded, until the news say otherwise. */
+let mode = loaded;
 const own = new Set(roles.split(' '));
 
 const bytes = (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0));
@@ -136,11 +138,21 @@ function on(id, work) {
 
 // --- Answers ---
 
-const DONE = { approve: 'Approve', deny: 'Deny', stop: 'Stop this agent' };
+const DONE = { approve: 'Approve', deny: 'Deny', stop: 'Stop' };
 const SHOWN = ['answer', 'amount', 'currency', 'recipient', 'category', 'agent', 'reason', 'review', 'decision', 'mandate', 'organization', 'kind', 'issuer', 'person', 'credential', 'nonce', 'expires', 'version'];
 let issued;
 /** The form that asked for it. */
 let asking;
+
+const digits = () => /"amount":"?([0-9.]+)/.exec(issued.statement)[1];
+
+/** Names on the button that signs what it does and where: on a narrow screen nothing else that says so is beside it. */
+function nameButton() {
+  const { answer, currency, recipient, agent, kind } = JSON.parse(issued.statement);
+  const what = answer === 'stop' ? agent : `${digits()} ${currency} to ${recipient}`;
+  const where = `${kind === 'production' ? 'LIVE' : 'sandbox'}${mode === 'observe' ? ', observe mode' : ''}`;
+  byId('confirm').textContent = `${DONE[answer]} ${what}, ${where}, with my passkey`;
+}
 
 /** Gets a statement, and shows it in full beside the button that signs it. */
 async function ask(form) {
@@ -156,12 +168,12 @@ async function ask(form) {
     const [term, value] = [document.createElement('dt'), document.createElement('dd')];
     term.textContent = name;
     // Of the numbers, as they are in the text: a number of JavaScript could be another.
-    value.textContent = name === 'amount' ? /"amount":"?([0-9.]+)/.exec(issued.statement)[1] : String(statement[name]);
+    value.textContent = name === 'amount' ? digits() : String(statement[name]);
     if (['answer', 'amount', 'currency', 'recipient'].includes(name)) value.className = 'digits';
     return [term, value];
   }));
   byId('statement').textContent = issued.statement;
-  byId('confirm').textContent = `${DONE[answer]} with my passkey`;
+  nameButton();
   byId('confirm').className = answer === 'approve' ? '' : 'deny';
   byId('until').textContent = `Until ${new Date(issued.expires).toLocaleTimeString()}.`;
   byId('sign').hidden = false;
@@ -277,6 +289,12 @@ function stale() {
   if (queue !== null) byId('stale').hidden = false;
 }
 
+function switched(now) {
+  mode = now;
+  byId('switched').hidden = mode === loaded;
+  if (issued !== undefined) nameButton();
+}
+
 /** Ends the stream. */
 function leave() {
   clearTimeout(again);
@@ -291,12 +309,16 @@ function listen() {
   events = stream;
   stream.addEventListener('queue', ({ data }) => {
     wait = FIRST_MILLIS;
+    const news = JSON.parse(data);
     byId('stale').hidden = true;
-    update(JSON.parse(data));
+    switched(news.mode);
+    update(news);
   });
   stream.addEventListener('review', ({ data }) => {
     wait = FIRST_MILLIS;
-    byId('gone').hidden = !JSON.parse(data).is_gone;
+    const news = JSON.parse(data);
+    switched(news.mode);
+    byId('gone').hidden = !news.is_gone;
   });
   stream.addEventListener('stale', stale);
   stream.addEventListener('ended', () => {

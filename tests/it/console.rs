@@ -55,6 +55,7 @@ fn pages_hear_the_news_in_seven_tabs_and_after_a_proxys_error() {
         "link": server.ready("console_link"),
         "api": server.ready("base_url"),
         "agent": agent.client.key(),
+        "organization": server.ready("organization_key"),
     });
     run_with(&mut command, &given.to_string()).code(0);
 }

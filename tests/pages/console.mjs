@@ -278,6 +278,7 @@ async function stop() {
   });
   await tab.click('#stop button');
   await tab.locator('#sign:not([hidden])').waitFor();
+  assert.match(await tab.locator('#confirm').innerText(), /^Stop agt_\w+, sandbox, with my passkey$/);
   await tab.click('#confirm');
   await tab.locator('#message:not([hidden])').waitFor();
   assert.match(await tab.locator('#message').innerText(), /^The server was not reached/);

@@ -1,14 +1,14 @@
 // How the console's pages hear the news, in a real browser: node news.mjs PLAYWRIGHT AXE CONSOLE SCREENSHOTS < scene
 //
-// CONSOLE is the address of an environment's console. Standard input is JSON: `link` registers a passkey; `api` and `agent` are
-// the API's address and an agent's key. Throws where a page is wrong.
+// CONSOLE is the address of an environment's console. Standard input is JSON: `link` registers a passkey; `api`, `agent` and
+// `organization` are the API's address and two keys of it. Throws where a page is wrong.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { passkey, review, start } from './browser.mjs';
+import { call, passkey, review, start } from './browser.mjs';
 
 const [playwright, axe, place, screenshots] = process.argv.slice(2);
-const { link, api, agent } = JSON.parse(readFileSync(0, 'utf8'));
+const { link, api, agent, organization } = JSON.parse(readFileSync(0, 'utf8'));
 const allowed = [`${new URL(place).origin}/`, 'about:blank'];
 const browser = await start({ playwright, axe, screenshots, allowed, secret: link.split('#')[1] });
 const waiting = (amount) => review(api, agent, amount);
@@ -94,7 +94,7 @@ async function unread() {
   await tab.goto(`${place}/`);
   const hear = (name, data) => tab.evaluate(([event, said]) => stream.dispatchEvent(new MessageEvent(event, { data: said })), [name, data]);
   for (const [name, isStale] of [['stale', true], ['queue', false], ['stale', true]]) {
-    await hear(name, JSON.stringify({ waiting: [], total: 0, is_cut: false }));
+    await hear(name, JSON.stringify({ waiting: [], total: 0, is_cut: false, mode: 'enforce' }));
     assert.equal(await tab.locator('#stale').isVisible(), isStale);
   }
   await close();
@@ -136,6 +136,34 @@ async function refused() {
   await close();
 }
 
+/** The mode is switched under an open page: it says so, and so does the button that signs. */
+async function mode() {
+  const id = await waiting(314);
+  const { tab, close } = await browser.open('about:blank', { storageState: person.state, viewport: { width: 320, height: 568 } });
+  await passkey(tab, person.credentials);
+  await tab.goto(`${place}/reviews/${id}`);
+  const [note, button] = [tab.locator('#switched'), tab.locator('#confirm')];
+  await tab.click('#approve button');
+  await button.filter({ hasText: /^Approve 314 USD to vendor:acme, sandbox, with my passkey$/ }).waitFor();
+  await call(api, organization, '/enforcement', { mode: 'observe' });
+  await note.filter({ hasText: 'The mode has changed.' }).waitFor();
+  await button.filter({ hasText: /^Approve 314 USD to vendor:acme, sandbox, observe mode, with my passkey$/ }).waitFor();
+  await call(api, organization, '/enforcement', { mode: 'enforce' });
+  await note.waitFor({ state: 'hidden' });
+  await tab.getByRole('button', { name: 'Cancel' }).click();
+  await tab.fill('#why', 'not needed');
+  await tab.click('#deny button');
+  await button.filter({ hasText: /^Deny 314 USD to vendor:acme, sandbox, with my passkey$/ }).waitFor();
+  await tab.context().route('**/statements', async (route) => {
+    const body = (await (await route.fetch()).text()).replace('kind\\":\\"sandbox', 'kind\\":\\"production');
+    await route.fulfill({ contentType: 'application/json', body });
+  });
+  await tab.getByRole('button', { name: 'Cancel' }).click();
+  await tab.click('#deny button');
+  await button.filter({ hasText: /^Deny 314 USD to vendor:acme, LIVE, with my passkey$/ }).waitFor();
+  await close();
+}
+
 /** As the server tells a review that waits. */
 const told = (number, role) => ({
   review: `rev_${number}`, waits_for: role, agent: 'agt_a', amount: '1', currency: 'USD', recipient: 'vendor:a', category: 'software',
@@ -143,7 +171,7 @@ const told = (number, role) => ({
 });
 
 /** What the page hears. */
-const news = (waiting) => `retry: 500\nevent: queue\ndata: ${JSON.stringify({ waiting, total: waiting.length, is_cut: false })}\n\n`;
+const news = (waiting) => `retry: 500\nevent: queue\ndata: ${JSON.stringify({ waiting, total: waiting.length, is_cut: false, mode: 'enforce' })}\n\n`;
 
 /** Rows come and go above the one that a person reads: it keeps the focus, and its place on the screen. */
 async function still() {
@@ -174,7 +202,7 @@ async function still() {
 let person;
 try {
   person = await enrolled();
-  await browser.run([tabs, unavailable, refused, unread, still]);
+  await browser.run([tabs, unavailable, refused, mode, unread, still]);
 } finally {
   await browser.close();
 }

@@ -23,6 +23,7 @@ use super::words::parameter;
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::http::respond::{Failure, response};
+use crate::model::records::Mode;
 use crate::service::console::queue::{self, Queue, Waiting};
 use crate::service::people::Viewer;
 use crate::store::Store;
@@ -129,19 +130,20 @@ impl Feeds {
 #[serde(untagged)]
 enum Told<'a> {
     /// The page of the queue: what its person is shown.
-    Queue { waiting: Vec<&'a Waiting>, total: usize, is_cut: bool },
+    Queue { waiting: Vec<&'a Waiting>, total: usize, is_cut: bool, mode: Mode },
     /// The page of a review.
-    Review { is_gone: bool },
+    Review { is_gone: bool, mode: Mode },
 }
 
 impl<'a> Told<'a> {
     fn of(queue: &'a Queue, review: Option<ReviewId>, viewer: &Viewer) -> Self {
         match review {
-            Some(review) => Self::Review { is_gone: queue.is_without(review) },
+            Some(review) => Self::Review { is_gone: queue.is_without(review), mode: queue.mode },
             None => Self::Queue {
                 waiting: queue.shown_to(&viewer.person.roles),
                 total: queue.total,
                 is_cut: queue.is_cut,
+                mode: queue.mode,
             },
         }
     }

@@ -3,6 +3,7 @@
 use mandate_core::{Principal, ReviewId, Timestamp};
 
 use crate::error::Fault;
+use crate::model::records::Mode;
 use crate::store::sql;
 use crate::store::sql::reviews::Reach;
 use crate::store::tx::Tx;
@@ -26,6 +27,8 @@ pub struct Queue {
     pub is_cut: bool,
     /// Some of those that wait are not here.
     pub has_more: bool,
+    /// The mode in force.
+    pub mode: Mode,
 }
 
 /// The reviews that wait at `now`.
@@ -33,16 +36,17 @@ pub struct Queue {
 /// # Errors
 /// The database fails.
 pub fn queue(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<Queue, Fault> {
+    let mode = super::mode(tx, environment)?;
     let first = i64::try_from(MAX_SHOWN + 1).unwrap_or(i64::MAX);
     let waiting = sql::reviews::waiting(tx, environment, now, first)?;
     if waiting.len() <= MAX_SHOWN {
-        return Ok(Queue { total: waiting.len(), waiting, is_cut: false, has_more: false });
+        return Ok(Queue { total: waiting.len(), waiting, is_cut: false, has_more: false, mode });
     }
     let (mut waiting, looked_at) = sql::reviews::waiting_by_role(tx, environment, now, REACH)?;
     waiting.sort_by_key(|waiting| (waiting.expires_at, waiting.review));
     let total = usize::try_from(looked_at).unwrap_or(usize::MAX);
     let is_cut = looked_at >= REACH.looked_at;
-    Ok(Queue { has_more: is_cut || waiting.len() < total, waiting, total, is_cut })
+    Ok(Queue { has_more: is_cut || waiting.len() < total, waiting, total, is_cut, mode })
 }
 
 impl Queue {
