@@ -89,10 +89,11 @@ Examples:
   pass show teams-workflow | mandate-server notice set --organization acme \\
       --environment production --format teams --url-file - --details
 
-A message says that a review waits, its id, whom it waits for and the time left, and links to the console if there is one. \
-It never answers a review. The URL is stored encrypted under the master key, from MANDATE_MASTER_KEY or \
-MANDATE_MASTER_KEY_FILE, and is shown without its path. Messages are sent like events to webhooks: repeated for 24 hours, \
-and to no private address. Set again, they go to the new place; what waits for the former one is not sent.";
+A message says that a review waits, its id, LIVE or sandbox, and the time left, and links to the console if there is \
+one. With --details it also says for which role, of which organization, and what is to be paid. It never answers a \
+review. The URL is stored encrypted under the master key, from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE, and is \
+shown without its path. Messages are sent like events to webhooks: repeated for 24 hours, and to no private address. \
+Set again, they go to the new place; what waits for the former one is not sent.";
 
 const SHOW_HELP: &str = "\
 Examples:
