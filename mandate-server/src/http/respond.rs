@@ -59,6 +59,10 @@ pub(crate) enum Failure {
     Fault(Fault),
 }
 
+/// An extension of a response that reports a failure: its body says so already, as a page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rendered;
+
 /// A response with these headers and this body.
 pub(super) fn response<const N: usize>(
     status: StatusCode,
@@ -108,7 +112,8 @@ impl Failure {
         response.extensions().get::<Arc<Self>>().map(|failure| &**failure)
     }
 
-    fn render(&self, id: RequestId) -> Response {
+    /// The answer to the request `id` as JSON.
+    pub(super) fn render(&self, id: RequestId) -> Response {
         match self {
             Self::Refused(refusal) => refused(refusal, id),
             Self::RateLimited { retry_after_seconds } => {
@@ -169,8 +174,8 @@ impl From<Fault> for Failure {
 /// The response to the request `id`, with the headers that every answer carries, and no others.
 pub(super) fn finish(response: Response, id: RequestId) -> Response {
     let mut response = match Failure::of(&response) {
-        Some(failure) => failure.render(id),
-        None => response,
+        Some(failure) if response.extensions().get::<Rendered>().is_none() => failure.render(id),
+        _ => response,
     };
     let bare = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let headers = response.headers_mut();

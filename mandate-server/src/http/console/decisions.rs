@@ -14,7 +14,7 @@ use mandate_core::log::token_hash;
 use mandate_core::{AgentId, Day, DecisionId, Invalid, Timestamp, Verdict};
 
 use super::Console;
-use super::frame::{DECISIONS, Frame, Shown, html};
+use super::frame::{DECISIONS, Frame, html};
 use super::session::{Place, Visit};
 use super::words::{Row, address, parameter};
 use crate::error::{Fault, Refusal};
@@ -123,7 +123,7 @@ impl Filters {
 }
 
 /// The log of decisions.
-pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let filters = Filters::of(&visit.query);
     let search = filters.search()?;
     let before = parameter(&visit.query, "before");
@@ -148,7 +148,7 @@ pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> R
 }
 
 /// One decision.
-pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let id = DecisionId::parse(&visit.place.id).map_err(|_| Refusal::not_found())?;
     let environment = visit.viewer.environment.clone();
     let found = console.read(move |tx| decisions::one(tx, &environment, id)).await?;
@@ -193,7 +193,7 @@ pub(super) async fn csv(
     State(console): State<Arc<Console>>,
     headers: HeaderMap,
     visit: Visit,
-) -> Result<Response, Shown> {
+) -> Result<Response, Failure> {
     download(&console, (&visit, headers), Format::Csv).await
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn ndjson(
     State(console): State<Arc<Console>>,
     headers: HeaderMap,
     visit: Visit,
-) -> Result<Response, Shown> {
+) -> Result<Response, Failure> {
     download(&console, (&visit, headers), Format::Ndjson).await
 }
 
@@ -226,7 +226,7 @@ async fn download(
     console: &Arc<Console>,
     (visit, headers): (&Visit, HeaderMap),
     format: Format,
-) -> Result<Response, Shown> {
+) -> Result<Response, Failure> {
     let search = Filters::of(&visit.query).search()?;
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let newest = console.read(move |tx| decisions::newest(tx, environment, now)).await?;

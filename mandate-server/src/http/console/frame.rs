@@ -1,14 +1,14 @@
 //! What every page of the console has around its content, and how a page becomes an answer.
 
 use askama::Template;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName, HeaderValue};
 use mandate_core::Principal;
 
 use super::Console;
 use super::session::{Place, Visit};
-use crate::error::{Code, Fault};
+use crate::error::Fault;
 use crate::http::pages::{HTML, asset, policy};
 use crate::http::respond::{Failure, response};
 use crate::model::records::Mode;
@@ -91,51 +91,18 @@ impl<'a> Frame<'a> {
 }
 
 /// A page as it is answered. Nothing keeps it.
-pub(super) fn html(template: &impl Template) -> Result<Response, Shown> {
-    with_status(StatusCode::OK, template).map_err(Shown::from)
+pub(super) fn html(template: &impl Template) -> Result<Response, Failure> {
+    Ok(with_status(StatusCode::OK, template)?)
 }
 
-fn with_status(status: StatusCode, template: &impl Template) -> Result<Response, Fault> {
+/// The same with another status.
+pub(super) fn with_status(status: StatusCode, template: &impl Template) -> Result<Response, Fault> {
     let html = template.render().map_err(|e| Fault::new(e.to_string()))?;
     let content_type = (header::CONTENT_TYPE, HeaderValue::from_static(HTML));
     let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
     let apart = [(OPENER, SAME_ORIGIN), (RESOURCE, SAME_ORIGIN)];
     let [opener, resource] = apart;
     Ok(response(status, [content_type, policy, opener, resource], html))
-}
-
-/// Why a page cannot be shown, as a page.
-#[derive(Debug)]
-pub(super) struct Shown(pub(super) Failure);
-
-impl<T> From<T> for Shown
-where
-    Failure: From<T>,
-{
-    fn from(failure: T) -> Self {
-        Self(failure.into())
-    }
-}
-
-#[derive(Debug, Template)]
-#[template(path = "console/refused.html")]
-struct Refused<'a> {
-    style: &'a str,
-    title: &'static str,
-    message: &'a str,
-}
-
-impl IntoResponse for Shown {
-    fn into_response(self) -> Response {
-        let Failure::Refused(refusal) = &self.0 else { return self.0.into_response() };
-        let title = match refusal.code {
-            Code::NotFound => "There is no such page",
-            _ => "This cannot be shown",
-        };
-        let status = StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        let page = Refused { style: &asset::STYLE.path, title, message: &refusal.message };
-        with_status(status, &page).unwrap_or_else(|fault| Failure::from(fault).into_response())
-    }
 }
 
 impl Console {

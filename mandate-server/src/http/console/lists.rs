@@ -9,9 +9,10 @@ use mandate_core::Timestamp;
 use url::Url;
 
 use super::Console;
-use super::frame::{AGENTS, EXPORTS, Frame, PEOPLE, Shown, WEBHOOKS, html};
+use super::frame::{AGENTS, EXPORTS, Frame, PEOPLE, WEBHOOKS, html};
 use super::session::Visit;
 use crate::http::pages::Time;
+use crate::http::respond::Failure;
 use crate::model::people::PasskeyRecord;
 use crate::model::records::{DeliveryRecord, DeliveryState, WebhookRecord};
 use crate::service::console::lists::{self, Agent, Export, Sent};
@@ -106,7 +107,7 @@ struct KeyRow {
 }
 
 /// The agents.
-pub(super) async fn agents(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn agents(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let environment = visit.viewer.environment.id;
     let (agents, has_more) = console.read(move |tx| lists::agents(tx, environment)).await?;
     let rows = agents.iter().map(AgentRow::from).collect();
@@ -114,7 +115,7 @@ pub(super) async fn agents(State(console): State<Arc<Console>>, visit: Visit) ->
 }
 
 /// The webhooks, and what was sent.
-pub(super) async fn webhooks(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn webhooks(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let environment = visit.viewer.environment.id;
     let (webhooks, sent) = console.read(move |tx| lists::webhooks(tx, environment)).await?;
     html(&WebhooksPage {
@@ -125,14 +126,14 @@ pub(super) async fn webhooks(State(console): State<Arc<Console>>, visit: Visit) 
 }
 
 /// The exports.
-pub(super) async fn exports(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn exports(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let exports = console.read(move |tx| lists::exports(tx, environment, now)).await?;
     html(&Exports { frame: Frame::of(&visit, EXPORTS), rows: exports.iter().map(ExportRow::from).collect() })
 }
 
 /// The people, and their passkeys.
-pub(super) async fn people(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn people(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let environment = visit.viewer.environment.id;
     let listed = console.read(move |tx| people::all(tx, environment)).await?;
     let people = listed.iter().map(|listed| PersonRow::of(listed, &visit)).collect();

@@ -8,10 +8,11 @@ use axum::response::Response;
 use mandate_core::{MandateId, MandateStatus, Month, Timestamp, Verdict};
 
 use super::Console;
-use super::frame::{Frame, MANDATES, Shown, USAGE, html};
+use super::frame::{Frame, MANDATES, USAGE, html};
 use super::session::Visit;
 use super::words::{Written, parameter, tone};
 use crate::error::Refusal;
+use crate::http::respond::Failure;
 use crate::service::console::mandates::{self, Metered};
 use crate::service::people::May;
 
@@ -85,7 +86,7 @@ struct Denied {
 }
 
 /// All mandates.
-pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let before = parameter(&visit.query, "before");
     let before = if before.is_empty() { None } else { Some(MandateId::parse(&before)?) };
     let environment = visit.viewer.environment.id;
@@ -98,7 +99,7 @@ pub(super) async fn list(State(console): State<Arc<Console>>, visit: Visit) -> R
 }
 
 /// One mandate, with *Stop this agent* for a person who may.
-pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let id = MandateId::parse(&visit.place.id).map_err(|_| Refusal::not_found())?;
     let environment = visit.viewer.environment.id;
     let found = console.read(move |tx| mandates::one(tx, environment, id)).await?;
@@ -115,7 +116,7 @@ pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Re
 }
 
 /// What was spent and denied in a month.
-pub(super) async fn usage(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn usage(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let asked = parameter(&visit.query, "month");
     let month = if asked.is_empty() { visit.at.month() } else { Month::parse(&asked)? };
     let environment = visit.viewer.environment.id;

@@ -11,6 +11,7 @@ mod frame;
 mod lists;
 mod mandates;
 mod post;
+mod refused;
 mod reviews;
 mod session;
 mod sign_in;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Router;
 use axum::handler::Handler;
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use hyper::header::{HeaderMap, HeaderValue};
 use mandate_core::people::RelyingParty;
@@ -131,7 +133,10 @@ pub(crate) fn router(console: Arc<Console>) -> Result<Router, Fault> {
         let file = get(async move |headers: HeaderMap| document.respond(&headers));
         router = router.route(&path, on_path(recorded, file));
     }
+    let router = shown(router, "/{kind}/{organization}", session::to_queue);
     let router = shown(router, "/{kind}/{organization}/", reviews::queue);
+    let router = shown(router, "/{kind}/{organization}/reviews", session::to_queue);
+    let router = shown(router, "/{kind}/{organization}/reviews/", session::to_queue);
     let router = shown(router, "/{kind}/{organization}/reviews/{id}", reviews::one);
     let router = shown(router, "/{kind}/{organization}/decisions", decisions::list);
     let router = shown(router, "/{kind}/{organization}/decisions.csv", decisions::csv);
@@ -156,7 +161,7 @@ pub(crate) fn router(console: Arc<Console>) -> Result<Router, Fault> {
     let router = taken(router, "/{kind}/{organization}/sign-out", sign_in::sign_out);
     let router = taken(router, "/{kind}/{organization}/statements", answers::issue);
     let router = taken(router, "/{kind}/{organization}/answers", answers::answer);
-    Ok(router.with_state(console))
+    Ok(router.layer(from_fn(refused::in_words)).with_state(console))
 }
 
 /// A page that is read.

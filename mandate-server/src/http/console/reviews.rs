@@ -8,11 +8,12 @@ use axum::response::Response;
 use mandate_core::{Currency, Mandate, ReviewId, ReviewStatus, Timestamp, Total, Verdict};
 
 use super::Console;
-use super::frame::{Frame, REVIEWS, Shown, html};
+use super::frame::{Frame, REVIEWS, html};
 use super::session::Visit;
 use super::words::{Row, Written, left};
 use crate::error::{Fault, Refusal};
 use crate::http::pages::Time;
+use crate::http::respond::Failure;
 use crate::model::records::{Mode, ReviewRecord};
 use crate::service::console::queue::{self, Queue, Waiting};
 use crate::service::console::review::{self, Detail, Vendor};
@@ -139,7 +140,7 @@ struct Denied {
 }
 
 /// The queue.
-pub(super) async fn queue(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn queue(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let found = console.read(move |tx| queue::queue(tx, environment, now)).await?;
     let shown = found.shown_to(&visit.viewer.person.roles);
@@ -179,7 +180,7 @@ impl QueueRow {
 }
 
 /// One review.
-pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Shown> {
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit) -> Result<Response, Failure> {
     let id = ReviewId::parse(&visit.place.id).map_err(|_| Refusal::not_found())?;
     let (environment, now) = (visit.viewer.environment.id, visit.at);
     let detail = console.read(move |tx| review::detail(tx, environment, id, now)).await?;

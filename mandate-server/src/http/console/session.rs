@@ -5,14 +5,13 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Response};
 use form_urlencoded::Serializer;
-use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
+use hyper::{StatusCode, Uri};
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use tracing::warn;
 
 use super::Console;
-use super::frame::Shown;
 use crate::error::{Fault, Refusal};
 use crate::http::respond::{Failure, response};
 use crate::model::call::Environment;
@@ -63,6 +62,11 @@ impl Place {
         let base = format!("/{kind}/{organization}");
         let rest = if id.is_empty() { page.to_owned() } else { format!("{page}/{id}") };
         Ok(Self { kind, organization, base, rest, id: id.to_owned() })
+    }
+
+    /// Whether a script asks for it, and not a person.
+    pub(super) fn is_news(&self) -> bool {
+        self.rest == EVENTS
     }
 
     /// The name of the cookie. With TLS no other host, and no page without TLS, can set one of this name.
@@ -122,7 +126,7 @@ impl Console {
             Ok::<_, Fault>(Some((viewer, is_due.then_some(now), console::mode(tx, environment.id)?)))
         });
         let Some((viewer, due, mode)) = found.await? else { return Ok(None) };
-        if let Some(now) = due.filter(|_| place.rest != EVENTS) {
+        if let Some(now) = due.filter(|_| !place.is_news()) {
             self.touch(viewer.session, now).await;
         }
         Ok(Some((viewer, mode)))
@@ -143,12 +147,11 @@ impl FromRequestParts<Arc<Console>> for Visit {
 
     /// Who has not signed in is led there, and back afterwards.
     async fn from_request_parts(head: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
-        let shown = |failure: Failure| Shown(failure).into_response();
-        let place = Place::of(head.uri.path()).map_err(|refusal| shown(refusal.into()))?;
-        let session = console.session(&place, &head.headers).await.map_err(shown)?;
+        let place = Place::of(head.uri.path()).map_err(|refusal| Failure::from(refusal).into_response())?;
+        let session = console.session(&place, &head.headers).await.map_err(Failure::into_response)?;
         let query = head.uri.query().unwrap_or_default().to_owned();
         let Some((viewer, mode)) = session else {
-            return Err(if place.rest == EVENTS {
+            return Err(if place.is_news() {
                 session_over().into_response()
             } else {
                 sign_in_first(&place, &query)
@@ -166,10 +169,18 @@ pub(super) fn session_over() -> Failure {
 fn sign_in_first(place: &Place, query: &str) -> Response {
     let to = if query.is_empty() { place.rest.clone() } else { format!("{}?{query}", place.rest) };
     let to = Serializer::new(String::new()).append_pair("to", &to).finish();
-    let location = HeaderValue::try_from(format!("{}/sign-in?{to}", place.base));
-    match location {
+    lead_to(&format!("{}/sign-in?{to}", place.base))
+}
+
+/// Leads a browser to the queue, where the address of another page has lost its end.
+pub(super) async fn to_queue(uri: Uri) -> Result<Response, Failure> {
+    Ok(lead_to(&format!("{}/", Place::of(uri.path())?.base)))
+}
+
+fn lead_to(address: &str) -> Response {
+    match HeaderValue::try_from(address) {
         Ok(location) => response(StatusCode::SEE_OTHER, [(header::LOCATION, location)], ""),
-        Err(_) => Shown(Refusal::not_found().into()).into_response(),
+        Err(_) => Failure::from(Refusal::not_found()).into_response(),
     }
 }
 

@@ -12,7 +12,7 @@ use mandate_core::people::{Assertion, CredentialId, Registration};
 use serde::Serialize;
 
 use super::Console;
-use super::frame::{Frame, Shown, html};
+use super::frame::{Frame, html};
 use super::post::{Post, answered, base64url, challenge};
 use super::session::{Place, session_over};
 use crate::error::{Code, Refusal};
@@ -65,7 +65,7 @@ struct User {
 }
 
 /// The page that signs in.
-pub(super) async fn sign_in_page(uri: Uri) -> Result<Response, Shown> {
+pub(super) async fn sign_in_page(uri: Uri) -> Result<Response, Failure> {
     let place = Place::of(uri.path())?;
     let query = uri.query().unwrap_or_default();
     let to = parse(query.as_bytes()).find(|(name, _)| name == "to").map(|(_, to)| to.into_owned());
@@ -82,7 +82,7 @@ fn leads_on(to: &str) -> bool {
 }
 
 /// The page that registers a passkey. The secret is in the fragment, which no server sees.
-pub(super) async fn enrol_page(uri: Uri) -> Result<Response, Shown> {
+pub(super) async fn enrol_page(uri: Uri) -> Result<Response, Failure> {
     let place = Place::of(uri.path())?;
     html(&Enrol { frame: Frame::open(&place) })
 }

@@ -5,7 +5,9 @@ use mandate_server::service::people::May;
 use serde_json::{Value, json};
 
 use super::outlived::{asked as listening, heard};
-use super::{SignedIn, started};
+use super::{SignedIn, get, started};
+use crate::apart;
+use crate::wire::Reply;
 use crate::world::{World, spend};
 
 /// A person who may answer for `role:finance`.
@@ -303,4 +305,47 @@ async fn a_rule_behind_the_one_that_decided_is_not_reached() {
         let page = format!("decisions/{}", decision["decision"].as_str().unwrap());
         says(&text(&world, &person, &page).await, said, &[]);
     }
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_said_in_words_on_a_marked_page() {
+    let world = started().await;
+    let marks = |reply: &Reply| {
+        let page = reply.header("content-type").unwrap().starts_with("text/html");
+        let marked = ["LIVE: real money", "Sandbox: no real money"];
+        (page, marked.map(|mark| reply.body.contains(&format!("{mark}</strong>"))))
+    };
+    for kind in EnvironmentKind::ALL {
+        let person = SignedIn::new(&world, kind, ("role:finance", May::Read));
+        let is_live = kind == EnvironmentKind::Production;
+        for (path, status) in
+            [("nowhere", 404), ("reviews/x", 404), ("decisions?since=x", 400), ("answers", 400)]
+        {
+            let shown = person.page(&world, path).await;
+            assert_eq!((shown.status, marks(&shown)), (status, (true, [is_live, !is_live])), "{path}");
+            let back = format!("<a href=\"/{kind}/acme/\">");
+            assert!(shown.body.contains(&back) && !shown.body.contains("<p>no such"), "{}", shown.body);
+        }
+        // An address that has lost its end leads to the queue.
+        for path in ["", "/reviews", "/reviews/"] {
+            let shown = get(&world, &person.cookie(), &format!("/{kind}/acme{path}")).await;
+            assert_eq!((shown.status, shown.header("location")), (303, Some(&*format!("/{kind}/acme/"))));
+        }
+    }
+    for path in ["/nowhere", "/sandbox", "/sandbox//"] {
+        let shown = get(&world, "", path).await;
+        assert_eq!((shown.status, marks(&shown)), (404, (true, [false, false])), "{path}");
+    }
+    // A fault says which request it was.
+    let person = finance(&world);
+    let damaged = apart::run_once(&world.settings.database, |tx| {
+        Ok(tx.execute("UPDATE person_keys SET label = 'another'", &[])?)
+    });
+    damaged.unwrap().unwrap();
+    let shown = person.page(&world, "").await;
+    assert_eq!((shown.status, marks(&shown)), (500, (true, [false, true])), "{}", shown.body);
+    assert!(shown.body.contains(shown.header("x-request-id").unwrap()), "{}", shown.body);
+    // What a script asks for is JSON.
+    let news = person.page(&world, "events").await;
+    assert_eq!((news.status, news.header("content-type")), (500, Some("application/json")));
 }
