@@ -395,7 +395,7 @@ async fn a_source_that_has_changed_is_moved_from_the_beginning() {
             assert_eq!(run(from, to, 1, &by, &mut cut).unwrap_err().to_string(), "cut short");
             // Nothing but an agent's row, which has arrived by then, shows it.
             let changed = apart::run_once(from, |tx| {
-                Ok(tx.execute("UPDATE agents SET created_at = created_at + 1", &[])?)
+                Ok(tx.execute("UPDATE agents SET position = $1", &[[1; 16].into()])?)
             });
             assert_eq!(changed.unwrap().unwrap(), 1);
             let summary = run(from, to, 1, &by, &mut Cut::never()).unwrap();

@@ -50,6 +50,12 @@ async fn an_agent_that_is_not_what_was_recorded_is_found() {
     assert_eq!(world.change("DELETE FROM agents WHERE agent = 'agt_other'"), 1);
     assert_eq!(check::findings(&world.database), []);
 
+    // Nothing is in the public log yet: the records wait.
+    world.change("UPDATE log_records SET record = replace(record, 'agt_silent', 'agt_other')");
+    assert_eq!(found(&world), [of("agt_silent", NO_RECORD), of("agt_other", NO_ROW)].concat());
+    world.change("UPDATE log_records SET record = replace(record, 'agt_other', 'agt_silent')");
+    assert_eq!(check::findings(&world.database), []);
+
     world.change("DELETE FROM api_keys WHERE agent = 'agt_silent'");
     assert_eq!(world.change("DELETE FROM agents WHERE agent = 'agt_silent'"), 1);
     assert_eq!(found(&world), of("agt_silent", NO_ROW));

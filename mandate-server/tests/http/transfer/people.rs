@@ -10,6 +10,7 @@ use mandate_server::model::people::{AnswerRecord, Answered, PasskeyRecord, State
 use mandate_server::service::audit::Operator;
 use mandate_server::service::moments::Moments;
 use mandate_server::service::people::{self as service, May, New, Secret};
+use mandate_server::service::public_log::Governing;
 use mandate_server::store::sql::{answers, people, sessions};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -56,6 +57,10 @@ pub(crate) fn set(world: &World, by: &Operator) {
             withdrawn_at: None,
         };
         people::insert_key(tx, &passkey)?;
+        let (name, origin) = (&record.person.name, &passkey.origin);
+        let enrolled = Governing::PersonKey { at, person: id, name, credential: &credential, key, origin };
+        enrolled.record(tx, environment)?;
+        Governing::PersonWithdrawn { at, person: id, credential: &credential }.record(tx, environment)?;
         people::withdraw(tx, &PasskeyRecord { withdrawn_at: Some(at), ..passkey })?;
         let session = sessions::insert(tx, environment, [3; 32], (id, &credential), at)?;
         sessions::use_challenge(tx, environment, [4; 32], at.plus_seconds(60))?;
