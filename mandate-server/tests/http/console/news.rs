@@ -66,11 +66,11 @@ async fn the_page_of_a_review_hears_that_it_does_not_wait_any_more() {
         let (path, body) = (format!("/v1/reviews/{review}/deny"), json!({ "reason": "no" }));
         assert_eq!(world.post(&world.organization_key, &path, &body).await.status, 200);
     };
-    let waits = "event: review\ndata: {\"is_gone\":false}\n\n";
+    let waits = "event: review\ndata: {\"is_gone\":false,\"mode\":\"enforce\"}\n\n";
     heard(&mut page, waits).await;
     deny(other.as_str().unwrap()).await;
     assert!(!heard(&mut page, waits).await.contains("true"));
     deny(&own).await;
-    heard(&mut page, "event: review\ndata: {\"is_gone\":true}\n\n").await;
+    heard(&mut page, "event: review\ndata: {\"is_gone\":true,\"mode\":\"enforce\"}\n\n").await;
     assert_eq!(person.page(&world, "events?review=rev_x").await.status, 400);
 }

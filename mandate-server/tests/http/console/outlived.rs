@@ -5,8 +5,10 @@ use mandate_core::EnvironmentKind;
 use mandate_server::service::people::May;
 use mandate_server::service::people::sessions::{IDLE_SECONDS, TOUCH_SECONDS};
 use mandate_tests::Kind;
+use mandate_tests::wait::DEADLINE;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout_at};
 
 use super::{SignedIn, disable, review, started};
 use crate::apart;
@@ -36,9 +38,10 @@ pub(super) fn change(world: &World, sql: &'static str) {
 
 /// What comes until `end` is in it.
 pub(super) async fn heard(stream: &mut TcpStream, end: &str) -> String {
-    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    let (mut text, mut bytes, until) = (String::new(), [0; 4096], Instant::now() + DEADLINE);
     while !text.contains(end) {
-        let length = stream.read(&mut bytes).await.unwrap();
+        let read = timeout_at(until, stream.read(&mut bytes)).await;
+        let length = read.unwrap_or_else(|_| panic!("no {end:?} in {text}")).unwrap();
         assert!(length > 0, "no {end:?} in {text}");
         text.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
     }
