@@ -3,6 +3,9 @@
 //! A turn belongs to one thread at a time. A thread that waits takes one agent's, and queues for its row in the database.
 //! While all of those wait for other agents, a batch worker takes the turns that are left from time to time, without waiting
 //! for a row. What comes for an agent meanwhile is put behind its requests that are here, so that they keep their order.
+//!
+//! Where events of an environment have met a held lock, all its agents wait for the same one. So one thread at most takes the
+//! turns of all of them together.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +17,8 @@ use tokio::sync::Notify;
 use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, full, overdue};
 
 /// For how long batches write no event of an environment after one has met a held lock with it, such as that on a webhook's row:
-/// until one is written, and at most so long after the last that met it. A thread that waits for one waits for 3 seconds.
+/// until one is written and nothing of the environment is here, and at most so long after the last that met it. A thread that
+/// waits for one waits for 3 seconds.
 const MET: Duration = Duration::from_secs(4);
 /// How many requests of an environment are set aside at most: a quarter of what a server has in progress, so that others have room.
 const MAX_OF_ONE: usize = MAX_WAITING / 4;
@@ -35,6 +39,8 @@ struct Queues {
     turns: VecDeque<Owner>,
     /// When an event of these environments has last met a held lock.
     met: BTreeMap<i64, Instant>,
+    /// Those of them for which a thread waits.
+    awaited: BTreeSet<i64>,
     /// How many requests are here, with those whose turn it is.
     count: usize,
     is_closed: bool,
@@ -45,6 +51,15 @@ pub(super) struct Turn {
     owners: Vec<Owner>,
     /// How many requests were taken with it.
     taken: usize,
+    /// It is of agents of this environment, whose events have met a held lock.
+    met: Option<i64>,
+}
+
+impl Turn {
+    /// Whether events of its agents have met a held lock.
+    pub(super) fn has_met(&self) -> bool {
+        self.met.is_some()
+    }
 }
 
 impl Aside {
@@ -80,14 +95,18 @@ impl Aside {
 
     /// Notes that events of environments were written.
     pub(super) fn note_written(&self, environments: &BTreeSet<i64>) {
-        self.queues().met.retain(|environment, _| !environments.contains(environment));
+        let mut queues = self.queues();
+        for environment in environments {
+            if queues.waiting_of(*environment) == 0 {
+                queues.met.remove(environment);
+            }
+        }
     }
 
     /// The environments whose events have met a held lock just now.
     pub(super) fn met(&self) -> BTreeSet<i64> {
-        let mut queues = self.queues();
-        queues.met.retain(|_, at| at.elapsed() < MET);
-        queues.met.keys().copied().collect()
+        let queues = self.queues();
+        queues.met.keys().copied().filter(|environment| queues.has_met(*environment)).collect()
     }
 
     /// Sets requests aside whose agents' rows are held.
@@ -100,16 +119,16 @@ impl Aside {
         self.came.notify_waiters();
     }
 
-    /// Waits for the turn of an agent, with its `most` oldest requests. None once no turn can come any more.
+    /// Waits for the turn of an agent, or of all agents of an environment whose events have met a held lock, with its `most`
+    /// oldest requests. None once no turn can come any more.
     pub(super) async fn next(&self, most: usize) -> Option<(Turn, Vec<PendingAuthorization>)> {
         loop {
             // What comes from here on is not missed.
             let came = self.came.notified();
             {
                 let mut queues = self.queues();
-                if let Some(owner) = queues.turns.pop_front() {
-                    let asked = queues.oldest(&owner, most);
-                    return Some((Turn { owners: vec![owner], taken: asked.len() }, asked));
+                if let Some(turn) = queues.next(most) {
+                    return Some(turn);
                 }
                 if queues.is_closed {
                     return None;
@@ -130,12 +149,15 @@ impl Aside {
             taken.append(&mut queues.oldest(&owner, room));
             owners.push(owner);
         }
-        if owners.is_empty() { None } else { Some((Turn { owners, taken: taken.len() }, taken)) }
+        if owners.is_empty() { None } else { Some((Turn { owners, taken: taken.len(), met: None }, taken)) }
     }
 
     /// Ends a turn. Of its requests, `held` were not answered.
     pub(super) fn back(&self, turn: Turn, held: Vec<PendingAuthorization>) {
         let mut queues = self.queues();
+        if let Some(environment) = turn.met {
+            queues.awaited.remove(&environment);
+        }
         queues.count = queues.count.saturating_sub(turn.taken.saturating_sub(held.len()));
         for asked in held.into_iter().rev() {
             queues.requests.entry(asked.owner()).or_default().push_front(asked);
@@ -177,9 +199,7 @@ impl Aside {
 
 impl Queues {
     fn add(&mut self, asked: PendingAuthorization) {
-        let environment = asked.owner().0;
-        let of_one = self.requests.range((environment, None)..(environment.saturating_add(1), None));
-        if self.count >= MAX_WAITING || of_one.map(|(_, queue)| queue.len()).sum::<usize>() >= MAX_OF_ONE {
+        if self.count >= MAX_WAITING || self.waiting_of(asked.owner().0) >= MAX_OF_ONE {
             let _ = asked.waiter.send(Err(full()));
             return;
         }
@@ -191,6 +211,38 @@ impl Queues {
                 place.insert(VecDeque::from([asked]));
             }
         }
+    }
+
+    /// How many requests of an environment are here, without those whose turn it is.
+    fn waiting_of(&self, environment: i64) -> usize {
+        let of_one = self.requests.range((environment, None)..(environment.saturating_add(1), None));
+        of_one.map(|(_, queue)| queue.len()).sum()
+    }
+
+    fn has_met(&self, environment: i64) -> bool {
+        self.met.get(&environment).is_some_and(|at| at.elapsed() < MET)
+    }
+
+    /// The next turn that a thread may wait with.
+    fn next(&mut self, most: usize) -> Option<(Turn, Vec<PendingAuthorization>)> {
+        let place = self.turns.iter().position(|(environment, _)| !self.awaited.contains(environment))?;
+        let first = self.turns.remove(place)?;
+        let environment = first.0;
+        let mut asked = self.oldest(&first, most);
+        let mut owners = vec![first];
+        let met = Some(environment).filter(|environment| self.has_met(*environment));
+        if met.is_some() {
+            self.awaited.insert(environment);
+            for owner in std::mem::take(&mut self.turns) {
+                if owner.0 == environment && asked.len() < most {
+                    asked.append(&mut self.oldest(&owner, most - asked.len()));
+                    owners.push(owner);
+                } else {
+                    self.turns.push_back(owner);
+                }
+            }
+        }
+        Some((Turn { owners, taken: asked.len(), met }, asked))
     }
 
     /// Takes the oldest requests of an agent. Its queue stays, so that others join it.

@@ -35,17 +35,15 @@ const ENOUGH: usize = 32;
 /// costs as much as ten decisions, and the other worker uses the processors meanwhile.
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
-/// For how long requests whose batch met a held lock are tried alone, one after another, before others are decided.
-const TRYING: Duration = Duration::from_millis(200);
 /// How often the requests are tried that were set aside and that no thread waits for.
 const REST: Duration = Duration::from_millis(50);
 /// How long a batch waits for other locks than its agents' rows: so many COMMITs, at least, and at most. Other servers' batches
 /// hold a webhook's row one after another, each until its COMMIT is on disk.
 const PATIENTLY: (u32, Duration, Duration) = (10, Duration::from_secs(1), Duration::from_secs(3));
-/// How long what was set aside waits for them.
-const BRIEFLY: (u32, Duration, Duration) = (2, Duration::from_millis(50), Duration::from_secs(1));
-/// The same after one of them has met a lock other than its agent's row. A try takes up to [`TRYING`] then.
-const LONG_REST: Duration = Duration::from_millis(500);
+/// How long a thread waits for the lock that events of an environment have met. Each transaction then writes many of them.
+const MEETING: Duration = Duration::from_secs(3);
+/// The same while events have met a lock: most of these are left out.
+const LONG_REST: Duration = Duration::from_millis(200);
 
 /// What decides on batches.
 pub(super) struct BatchWorker {
@@ -59,8 +57,6 @@ pub(super) struct BatchWorker {
     known: RefCell<hot::Known>,
     /// When requests that were set aside were last tried.
     tried: Instant,
-    /// How long they rest.
-    rest: Duration,
     /// Whether a transaction has met a held lock, other than its agents' rows, since this was last looked at.
     met: Cell<bool>,
     /// Batches that failed without a line of log each.
@@ -77,7 +73,7 @@ impl BatchWorker {
     ) -> Self {
         let (known, tried, met) = (RefCell::default(), Instant::now(), Cell::new(false));
         let repeated = Repeated::default();
-        Self { decider, after, max_wait, aside, progress, known, tried, rest: REST, met, repeated }
+        Self { decider, after, max_wait, aside, progress, known, tried, met, repeated }
     }
 
     /// Decides on requests until their channel is closed and none is set aside.
@@ -124,7 +120,8 @@ impl BatchWorker {
     pub(super) fn serve_in_turn(mut self, mut worker: ConnectionWorker) {
         let aside = Arc::clone(&self.aside);
         while let Some((turn, asked)) = worker.next(async || aside.next(MAX_BATCH).await) {
-            let held = self.decide(&mut worker, asked, Take::InTurn);
+            let take = if turn.has_met() { Take::Meet(MEETING) } else { Take::InTurn };
+            let held = self.decide(&mut worker, asked, take);
             let is_refused = worker.is_refused();
             aside.back(turn, held);
             if is_refused {
@@ -169,7 +166,7 @@ impl BatchWorker {
         let count = came.len();
         let free = self.aside.join(came);
         let joined = count - free.len();
-        let held = self.decide(worker, free, Take::Skip(patience(worker, PATIENTLY)));
+        let held = self.decide(worker, free, Take::Skip(patience(worker)));
         self.after.held(joined + held.len());
         if !held.is_empty() {
             // The threads that wait come first.
@@ -177,17 +174,15 @@ impl BatchWorker {
             self.aside.put(held);
         }
         self.aside.expire(self.max_wait);
-        let mut has_met = self.met.take();
-        if self.tried.elapsed() >= self.rest
+        let rest = if self.aside.met().is_empty() { REST } else { LONG_REST };
+        if self.tried.elapsed() >= rest
             && let Some((turn, asked)) = self.aside.take(MAX_BATCH)
         {
-            let held = self.decide(worker, asked, Take::Briefly(patience(worker, BRIEFLY)));
+            let held = self.decide(worker, asked, Take::Skip(patience(worker)));
             self.aside.back(turn, held);
             self.tried = Instant::now();
-            self.rest = if self.met.get() { LONG_REST } else { REST };
-            has_met |= self.met.take();
         }
-        if has_met {
+        if self.met.take() {
             self.doubt(worker);
         }
     }
@@ -236,7 +231,9 @@ impl BatchWorker {
             asked.map(|(authorization, (at, waiter))| PendingAuthorization { authorization, at, waiter });
         match ended {
             Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
-            Err(_) if take == Take::InTurn && (worker.is_held() || worker.is_refused()) => asked.collect(),
+            Err(_) if !matches!(take, Take::Skip(_)) && (worker.is_held() || worker.is_refused()) => {
+                asked.collect()
+            }
             Err(fault) if matches!(take, Take::Skip(_)) && worker.is_held() => {
                 self.decide_silent(worker, asked.collect(), (&fault, take))
             }
@@ -269,15 +266,12 @@ impl BatchWorker {
         if let Some(others) = self.repeated.due(fault.kind()) {
             tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
         }
-        let (was_held, began) = (worker.is_held(), Instant::now());
-        let hopeless = worker.is_away() || (batch.len() == 1 && !was_held);
+        let hopeless = worker.is_away() || batch.len() == 1;
         let mut held: Vec<PendingAuthorization> = Vec::new();
         for asked in batch {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
-            } else if (was_held && began.elapsed() >= TRYING)
-                || held.iter().any(|other| other.owner() == asked.owner())
-            {
+            } else if held.iter().any(|other| other.owner() == asked.owner()) {
                 held.push(asked);
             } else {
                 held.extend(self.decide_alone(worker, asked));
@@ -297,7 +291,7 @@ impl BatchWorker {
             return answered(asked, Some(Err(overdue())));
         }
         let one = std::slice::from_ref(&asked.authorization);
-        let take = Take::Briefly(patience(worker, BRIEFLY));
+        let take = Take::Skip(patience(worker));
         let answer = match self.run(worker, one, until, take) {
             Err(_) if worker.is_held() => None,
             Err(fault) => Some(Err(fault)),
@@ -340,7 +334,7 @@ impl BatchWorker {
             self.aside.note_met(announced);
         }
         if let Err(fault) = &ended
-            && take != Take::InTurn
+            && matches!(take, Take::Skip(_))
         {
             if worker.is_held() {
                 self.met.set(true);
@@ -361,7 +355,8 @@ impl BatchWorker {
 }
 
 /// How long to wait for a lock, by how long the last COMMIT took.
-fn patience(worker: &ConnectionWorker, (commits, least, most): (u32, Duration, Duration)) -> Duration {
+fn patience(worker: &ConnectionWorker) -> Duration {
+    let (commits, least, most) = PATIENTLY;
     (commits * worker.committing()).clamp(least, most)
 }
 

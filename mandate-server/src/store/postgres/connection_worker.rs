@@ -58,7 +58,7 @@ pub(super) struct ConnectionWorker {
     /// Since when the database has refused a connection.
     refusal: Option<Refusal>,
     used: Instant,
-    /// How long the last COMMIT took, together with the statements sent with it.
+    /// How long the last COMMIT took that has succeeded, together with the statements sent with it.
     committing: Duration,
     /// Whether the last transaction ended because another transaction held a lock.
     held: bool,
@@ -111,7 +111,7 @@ impl ConnectionWorker {
         self.held
     }
 
-    /// How long the last COMMIT took, together with the statements sent with it.
+    /// How long the last COMMIT took that has succeeded, together with the statements sent with it.
     pub(super) fn committing(&self) -> Duration {
         self.committing
     }
@@ -280,8 +280,10 @@ impl ConnectionWorker {
             (Ok(value), None, End::Commit) => {
                 let began = Instant::now();
                 let (ended, recovery) = commit(&mut session, value);
-                self.committing = began.elapsed();
                 self.count = matches!(ended, Ended::Done(_)).then_some(session.count);
+                if self.count.is_some() {
+                    self.committing = began.elapsed();
+                }
                 // Where COMMIT was never sent, such as behind a statement that could not be prepared, the transaction goes on.
                 let failed = session.began && !matches!(ended, Ended::Done(_));
                 if recovery == Recovery::Reconnect || (failed && session.send_plain("ROLLBACK").is_err()) {

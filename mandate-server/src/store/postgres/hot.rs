@@ -86,10 +86,10 @@ const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// What a batch does about agents' rows that other transactions hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
-    /// It leaves them out, and waits so long for each other lock.
+    /// It leaves them out, and waits so long for each other lock. It makes no event that would meet one that is known.
     Skip(Duration),
-    /// The same, of requests that were set aside: they are few, and delay no others.
-    Briefly(Duration),
+    /// The same, but that it waits for the known lock: what is in it waits for that anyway.
+    Meet(Duration),
     /// It waits for them in the database's queue until its time is over. Such a batch is of one agent: nothing else is
     /// locked meanwhile.
     InTurn,
@@ -199,7 +199,7 @@ pub(super) fn run(
 /// Limits the waits for locks. Returns how long the rows are waited for.
 fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) -> Duration {
     match take {
-        Take::Skip(limit) | Take::Briefly(limit) => {
+        Take::Skip(limit) | Take::Meet(limit) => {
             let millis = limit.as_millis().max(1);
             session.later(Step::Plain(format!("SET LOCAL lock_timeout = {millis}").into()));
             Duration::ZERO
