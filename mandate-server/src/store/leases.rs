@@ -24,6 +24,8 @@ const RENEW: Duration = Duration::from_secs(15);
 pub(super) struct JobsLease {
     /// When it ends, by the database's clock.
     until: i64,
+    /// When it ended at first: it was moved since, and no other server has had it. Nothing has the same end twice.
+    taken: i64,
     renewed: Instant,
 }
 
@@ -62,23 +64,33 @@ impl<'a> Leases<'a> {
         write(self.store, script).await
     }
 
-    /// Takes the lease on the scheduled jobs, or renews it where that is due. False if another server holds it.
+    /// Takes the lease on the scheduled jobs, or renews it where that is due. Gives a number that is another one whenever it was
+    /// taken anew. None if another server holds it.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn hold_jobs(&self) -> Result<bool, Fault> {
+    pub async fn hold_jobs(&self) -> Result<Option<i64>, Fault> {
         let mut jobs = Arc::clone(self.jobs).lock_owned().await;
-        if jobs.as_ref().is_some_and(|lease| lease.renewed.elapsed() < RENEW) {
-            return Ok(true);
+        if let Some(lease) = jobs.as_ref().filter(|lease| lease.renewed.elapsed() < RENEW) {
+            return Ok(Some(lease.taken));
         }
         let store = self.store.clone();
         // A task, which goes on when the server stops meanwhile. So what it takes is known, and is given back.
         let taken = tokio::spawn(async move {
             // If it is not renewed because the database fails, its end is known still, and the next look renews it.
-            let (renewed, before) = (Instant::now(), jobs.as_ref().map(|lease| lease.until));
-            let until = write(&store, move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
-            *jobs = until.map(|until| JobsLease { until, renewed });
-            Ok(jobs.is_some())
+            let renewed = Instant::now();
+            let before = jobs.as_ref().map(|lease| (lease.until, lease.taken));
+            let take = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
+                let mut taken = None;
+                if let Some((until, first)) = before {
+                    taken = sql::leases::still_held(tx, JOBS, until)?.then_some(first);
+                }
+                let until = sql::leases::hold(tx, JOBS, JOBS_MILLIS, before.map(|(until, _)| until))?;
+                Ok(until.map(|until| (until, taken.unwrap_or(until))))
+            };
+            let held = write(&store, take).await?;
+            *jobs = held.map(|(until, taken)| JobsLease { until, taken, renewed });
+            Ok(held.map(|(_, taken)| taken))
         });
         taken.await.map_err(|e| Fault::new(format!("the lease on the scheduled jobs: {e}")))?
     }
@@ -120,9 +132,17 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn has_jobs(&self) -> Result<bool, Fault> {
+        Ok(self.jobs_since().await?.is_some())
+    }
+
+    /// The same, as a number that stays while no other server has had them. None if this one does not run them.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn jobs_since(&self) -> Result<Option<i64>, Fault> {
         match self.leases() {
             Some(leases) => leases.hold_jobs().await,
-            None => Ok(true),
+            None => Ok(Some(0)),
         }
     }
 

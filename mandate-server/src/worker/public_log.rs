@@ -105,9 +105,8 @@ impl LogKeeper {
     /// # Errors
     /// The database fails, or the last checkpoint cannot be written down.
     pub async fn keep(&self, kind: EnvironmentKind) -> Result<(), Fault> {
-        if !self.store.has_jobs().await? {
-            return self.follow(kind).await;
-        }
+        let Some(since) = self.store.jobs_since().await? else { return self.follow(kind).await };
+        self.witnesses.keep_since(since);
         let has_news = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
             Ok(append::waits(tx, kind)? || publish::due(tx, kind)?.is_some())
         };
@@ -140,18 +139,17 @@ impl LogKeeper {
         }
     }
 
-    /// Takes note of what another server has signed: this one may go on with the log next, on a database that does not know it any
-    /// more. Witnesses may have cosigned meanwhile, so they are asked again then.
+    /// Takes note of what another server has published: this one may go on with the log next, on a database that does not know it
+    /// any more. What was signed and not published may be taken back.
     async fn follow(&self, kind: EnvironmentKind) -> Result<(), Fault> {
-        self.witnesses.compare_again();
         let remembered = self.remembered.clone();
-        let signed = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
+        let published = move |tx: &mut Tx<'_>| -> Result<_, Fault> {
             let log = public_log::newest(tx, kind)?;
-            let is_sound = log.stopped.is_none() && remembered.contradicts(tx, &log)?.is_none();
-            Ok(publish::last(&log)?.filter(|_| is_sound).map(|signed| (log, signed)))
+            let is_sound = log.stopped.is_none() && remembered.forgotten(tx, &log)?.is_none();
+            Ok(publish::published(&log)?.filter(|_| is_sound).map(|published| (log, published)))
         };
-        match self.store.read(signed).await?? {
-            Some((log, signed)) => self.remembered.remember(&log, &signed),
+        match self.store.read(published).await?? {
+            Some((log, published)) => self.remembered.remember(&log, &published),
             None => Ok(()),
         }
     }

@@ -61,6 +61,70 @@ async fn a_server_that_loses_its_lease_while_witnesses_answer_publishes_nothing(
     assert_eq!((now.tree.size(), now.checkpoint), (before.tree.size() + 1, before.checkpoint));
 }
 
+/// A server that was frozen while another had the lease has not followed. Where it takes the lease anew, witnesses are asked.
+#[tokio::test]
+async fn a_server_that_takes_the_lease_anew_asks_the_witnesses_again() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    let second = keeper(&world, None);
+    second.keep(Sandbox).await.unwrap();
+    add(&world, "w1.example", honest("w1.example", &VerifierKey::parse(&log(&world).verifier_key).unwrap()));
+    let old = log(&world);
+    let old_tiles = tiles(&world, &old);
+    let other = takes_over(&world).await;
+    let first = LogKeeper::new(other.clone(), world.keyring.clone(), Arc::clone(&world.clock) as _, None);
+    world.ask(&agent, "1").await;
+    first.unwrap().keep(Sandbox).await.unwrap();
+    assert!(has_cosigned(&world, "w1.example"));
+    restore(&world, &old, old_tiles);
+    world.ask(&agent, "2").await;
+    other.leases().unwrap().give_jobs_back().await.unwrap();
+    // It finds that its lease is gone, and takes it anew.
+    for _ in 0..2 {
+        second.keep(Sandbox).await.unwrap();
+    }
+    let now = log(&world);
+    let why = now.stopped.unwrap();
+    assert!(why.contains("the witness w1.example says"), "{why}");
+    assert_eq!((now.checkpoint, now.signed), (old.checkpoint, None));
+}
+
+/// What witnesses refuse is taken back, and so nothing that a server which follows remembers.
+#[tokio::test]
+async fn a_server_that_follows_remembers_nothing_that_is_not_published() {
+    let world = World::new().await;
+    let agent = world.agent("buyer").await;
+    let directory = tempfile::tempdir().unwrap();
+    let first = keeper(&world, None);
+    first.keep(Sandbox).await.unwrap();
+    let other = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
+    let follower = Some(directory.path().to_owned());
+    let follower = LogKeeper::new(other, world.keyring.clone(), Arc::clone(&world.clock) as _, follower);
+    let follower = follower.unwrap();
+    follower.keep(Sandbox).await.unwrap();
+    let remembered = Remembered::new(Some(directory.path().to_owned()));
+    let before = remembered.in_file(&log(&world)).unwrap().unwrap();
+    assert_eq!(before, published(&world));
+    let (asked, mut comes) = tokio::sync::mpsc::unbounded_channel();
+    let (answer, waits) = std::sync::mpsc::channel::<()>();
+    let silent = move |_: &[u8]| {
+        asked.send(()).unwrap();
+        waits.recv().unwrap();
+        (403, String::new())
+    };
+    add(&world, "w1.example", serving(silent));
+    world.ask(&agent, "1").await;
+    let follows = async {
+        comes.recv().await.unwrap();
+        assert!(log(&world).signed.is_some());
+        follower.keep(Sandbox).await.unwrap();
+        answer.send(()).unwrap();
+    };
+    let (kept, ()) = tokio::join!(first.keep(Sandbox), follows);
+    kept.unwrap();
+    assert_eq!(remembered.in_file(&log(&world)).unwrap().unwrap(), before);
+}
+
 /// It has led before, and then served what another has signed; then the database falls back to a copy, and the other is gone. It
 /// knows what was signed by its memory, by its own directory, and by the witness.
 #[tokio::test]

@@ -51,8 +51,8 @@ pub(super) struct Witnesses {
     asked: Mutex<HashMap<&'static str, Instant>>,
     /// How many checkpoints of each kind of log were cosigned since one has waited for all.
     hurried: Mutex<HashMap<EnvironmentKind, u32>>,
-    /// The logs that the witnesses were asked about since this server keeps them.
-    compared: Mutex<HashSet<i64>>,
+    /// The logs that the witnesses were asked about since this server keeps them, and since when that is.
+    compared: Mutex<(i64, HashSet<i64>)>,
 }
 
 /// What witnesses are asked.
@@ -145,17 +145,20 @@ impl Witnesses {
 
     /// Whether the witnesses were asked about this log since this server keeps it, or need not be.
     pub(super) fn were_compared(&self, log: i64) -> bool {
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner).contains(&log)
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).1.contains(&log)
     }
 
     /// Notes that.
     pub(super) fn compared(&self, log: i64) {
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner).insert(log);
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).1.insert(log);
     }
 
-    /// Another server keeps the logs.
-    pub(super) fn compare_again(&self) {
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// This server keeps the logs, since then. If another one has kept them meanwhile, the witnesses are asked again.
+    pub(super) fn keep_since(&self, since: i64) {
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        if compared.0 != since {
+            *compared = (since, HashSet::new());
+        }
     }
 
     /// What the witnesses have cosigned and the log does not have, as far as they answer in time to what was signed last.
