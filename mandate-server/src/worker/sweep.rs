@@ -281,8 +281,9 @@ impl Sweep {
     }
 
     async fn sessions(&self, now: Timestamp) -> Due {
-        let forget = move |tx: &mut Tx<'_>| sessions::forget(tx, now, BATCH_ROWS);
-        self.while_due(now, sessions::next_end, forget).await
+        let (moments, same) = (Arc::clone(&self.moments), Arc::clone(&self.moments));
+        let forget = move |tx: &mut Tx<'_>| sessions::forget(tx, &moments, now, BATCH_ROWS);
+        self.while_due(now, move |tx| sessions::next_end(tx, &same), forget).await
     }
 
     async fn rotate(&self, now: Timestamp) -> Due {

@@ -44,8 +44,8 @@ async fn review(world: &World) -> ReviewId {
 }
 
 async fn sweep(world: &World) {
-    let now = world.clock.now();
-    run(world, move |tx| Ok(sessions::forget(tx, now, 1_000)?)).await.unwrap();
+    let (moments, now) = (Arc::clone(&world.moments), world.clock.now());
+    run(world, move |tx| Ok(sessions::forget(tx, &moments, now, 1_000)?)).await.unwrap();
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ fn acme() -> AgentName {
 }
 
 /// Has the sandbox's notices sent to this URL.
-fn set(world: &World, url: &str, format: NoticeFormat, has_details: bool) {
+pub(crate) fn set(world: &World, url: &str, format: NoticeFormat, has_details: bool) {
     let egress = EgressPolicy { loopback: true, networks: Vec::new() };
     let settings = Settings { url: endpoint::parse(url, &egress).unwrap(), format, has_details };
     let (of, webhook) = (acme(), WebhookId::from_bytes(world.new_id()));

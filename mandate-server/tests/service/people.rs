@@ -1,5 +1,7 @@
 //! People: enrolled by a link, signed in by a passkey, answering by what they sign.
 
+use std::sync::Arc;
+
 use mandate_core::json::Object;
 use mandate_core::people::Answer;
 use mandate_core::{EnvironmentKind, MandateId, ReviewId};
@@ -344,8 +346,7 @@ async fn a_session_ends_when_idle_at_last_and_by_the_operator() {
     operate(&world, |tx| sessions::end_by_operator(tx, (&of, SANDBOX), seen.session, &by)).unwrap();
     assert!(found(&world, &secret).await.is_none());
     world.clock.advance(sessions::LONGEST_SECONDS);
-    let now = world.clock.now();
-    run(&world, move |tx| Ok(sessions::forget(tx, now, 100)?)).await.unwrap();
+    forget(&world).await;
     let left = "SELECT (SELECT COUNT(*) FROM sessions) + (SELECT COUNT(*) FROM challenges) + (SELECT COUNT(*) FROM statements)";
     assert_eq!(world.number(left), 0);
 }
@@ -364,8 +365,17 @@ async fn a_session_that_is_dated_ahead_of_the_clock_is_over() {
     let (ahead, session) = (world.clock.now().plus_seconds(60), seen.session);
     run(&world, move |tx| Ok(sessions::touch(tx, ahead, session)?)).await.unwrap();
     assert!(found(&world, &secret).await.is_none(), "used ahead");
+    let (moments, now) = (Arc::clone(&world.moments), world.clock.now());
+    let due = run(&world, move |tx| Ok(sessions::next_end(tx, &moments)?)).await.unwrap();
+    assert!(due.unwrap() <= now, "a scheduled job ends it");
+    forget(&world).await;
     world.clock.advance(55);
-    assert!(found(&world, &secret).await.is_some());
+    assert!(found(&world, &secret).await.is_none(), "it does not come back when the clock has come there");
+}
+
+async fn forget(world: &World) {
+    let (moments, now) = (Arc::clone(&world.moments), world.clock.now());
+    run(world, move |tx| Ok(sessions::forget(tx, &moments, now, 100)?)).await.unwrap();
 }
 
 #[tokio::test]

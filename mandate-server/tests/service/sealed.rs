@@ -1,7 +1,8 @@
-//! What is sealed under the master key is whole: the logs' secret, their keys and the keys that sign.
+//! What is sealed under the master key is whole: the logs' secret, their keys, the keys that sign, and the URLs of notices.
 
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::model::master_key::MasterKey;
+use mandate_server::model::records::NoticeFormat;
 use mandate_server::service::check::quick;
 use mandate_server::service::public_log::keys;
 use mandate_server::service::signing::rotation::Maker;
@@ -10,11 +11,12 @@ use mandate_server::store::tx::Tx;
 
 use crate::apart;
 use crate::check::{Found, findings, looked_at};
+use crate::notices;
 use crate::oracle::MASTER_KEY;
 use crate::world::{ISSUER, World};
 
 /// A table with what is sealed, how it is read and written, and whether a server starts without it.
-const SEALED: [(&str, &str, &str, bool); 3] = [
+const SEALED: [(&str, &str, &str, bool); 4] = [
     ("log_secret", "SELECT sealed FROM log_secret", "UPDATE log_secret SET sealed = $1", false),
     (
         "signing_keys",
@@ -28,12 +30,14 @@ const SEALED: [(&str, &str, &str, bool); 3] = [
         "UPDATE logs SET sealed = $1 WHERE kind = 'sandbox'",
         true,
     ),
+    ("notices", "SELECT sealed FROM notices", "UPDATE notices SET sealed = $1", true),
 ];
 
 #[tokio::test]
 async fn what_does_not_open_under_a_master_key_that_opens_the_rest_is_found() {
     let (world, master) = (World::new().await, MasterKey::from_bytes(MASTER_KEY));
     world.ask(&world.agent("buyer").await, "1").await;
+    notices::set(&world, "http://localhost:1/in", NoticeFormat::Slack, false);
     assert_eq!(findings(&world.database), []);
     for (table, read, write, starts) in SEALED {
         let get = |tx: &mut Tx<'_>| tx.one_row(read, &[])?.blob();

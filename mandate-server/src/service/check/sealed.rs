@@ -1,11 +1,14 @@
-//! What is sealed under the master key: the keys that sign verdicts, those of the public logs, and the logs' secret.
+//! What is sealed under the master key: the keys that sign verdicts, those of the public logs, the logs' secret, and the URLs of
+//! notices.
 
 use mandate_core::EnvironmentKind;
 
 use super::{Finding, Listener};
 use crate::error::Fault;
 use crate::model::master_key::MasterKey;
+use crate::service::notices;
 use crate::service::public_log::{LogSecrets, keys};
+use crate::store::sql;
 use crate::store::sql::check as rows;
 use crate::store::sql::public_log;
 use crate::store::tx::Tx;
@@ -84,6 +87,22 @@ fn opened_keys(tx: &mut Tx<'_>, master: &MasterKey) -> Result<(usize, Vec<Findin
                     closed.push(Finding { id: Some(log.origin), ..finding });
                 }
             }
+        }
+    }
+    for environment in sql::environments::all(tx)? {
+        let of = environment.environment;
+        let Some(notice) = sql::notices::find(tx, of)? else { continue };
+        if notices::open(&notice, master).is_ok() {
+            opened += 1;
+        } else {
+            let found = "a URL that does not open under the master key";
+            closed.push(Finding::row(
+                "notices",
+                of,
+                notice.webhook.to_string(),
+                found,
+                "the URL that was sealed",
+            ));
         }
     }
     Ok((opened, closed))

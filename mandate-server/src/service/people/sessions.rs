@@ -163,9 +163,7 @@ fn living(
     let SessionRecord { environment, person, credential, created_at, seen_at, .. } = session;
     let is_over =
         now >= seen_at.plus_seconds(IDLE_SECONDS) || now >= created_at.plus_seconds(LONGEST_SECONDS);
-    // As a clock leaves it that was ahead: nothing says how long ago that was.
-    let is_ahead = (*seen_at).max(*created_at).millis_since(now) > BEHIND_MILLIS;
-    if is_over || is_ahead {
+    if is_over || (*seen_at).max(*created_at) > ahead(now) {
         return Ok(None);
     }
     let record = sql::people::find(tx, *environment, *person)?.ok_or_else(lost)?;
@@ -178,14 +176,23 @@ fn living(
 ///
 /// # Errors
 /// The database fails.
-pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    sql::sessions::next_end(tx, KEPT)
+pub fn next_end(tx: &mut Tx<'_>, moments: &Moments) -> Result<Option<Timestamp>, Fault> {
+    let ahead = ahead(moments.now(tx)?);
+    sql::sessions::next_end(tx, KEPT, ahead)
 }
 
-/// Deletes links, challenges, statements and sessions that are not kept any more, at most `limit` of each. Gives how many.
+/// Deletes links, challenges, statements and sessions that are not kept any more, at most `limit` of each. Gives how many. A session
+/// that is dated ahead of the clock would last again when the clock has come there.
 ///
 /// # Errors
 /// The database fails.
-pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    sql::sessions::forget(tx, now, KEPT, limit)
+pub fn forget(tx: &mut Tx<'_>, moments: &Moments, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+    let ahead = ahead(moments.now(tx)?);
+    let ended = sql::sessions::forget_ahead(tx, ahead, limit)?;
+    Ok(ended + sql::sessions::forget(tx, now, KEPT, limit)?)
+}
+
+/// No session is dated later at `now` but by a clock that was ahead: nothing says how long ago that was.
+fn ahead(now: Timestamp) -> Timestamp {
+    Timestamp::from_millis(now.millis().saturating_add(BEHIND_MILLIS))
 }

@@ -46,7 +46,10 @@ const NEXT_END: &str = "/* sessions.next_end */
     SELECT MIN(n.at) FROM (SELECT MIN(expires_at) + $1 AS at FROM enrolments
         UNION ALL SELECT MIN(expires_at) FROM challenges
         UNION ALL SELECT MIN(expires_at) + $2 FROM statements
-        UNION ALL SELECT MIN(created_at) + $2 FROM sessions) n";
+        UNION ALL SELECT MIN(created_at) + $2 FROM sessions
+        UNION ALL SELECT 0 WHERE EXISTS (SELECT 1 FROM sessions WHERE created_at > $3 OR seen_at > $3)) n";
+const FORGET_AHEAD: &str = "/* sessions.forget_ahead */ DELETE FROM sessions WHERE session IN
+    (SELECT session FROM sessions WHERE created_at > $1 OR seen_at > $1 LIMIT $2)";
 const FORGET: [&str; 4] = [
     "/* sessions.forget_enrolments */ DELETE FROM enrolments WHERE (environment, hash) IN
         (SELECT environment, hash FROM enrolments WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)",
@@ -193,10 +196,16 @@ pub struct Kept {
     pub session: i64,
 }
 
-/// When the first link, challenge, statement or session is not kept any more.
-pub fn next_end(tx: &mut Tx<'_>, kept: Kept) -> Result<Option<Timestamp>, Fault> {
-    let end = tx.one_row(NEXT_END, &[kept.link.into(), kept.session.into()])?.maybe_integer()?;
+/// When the first link, challenge, statement or session is not kept any more: at once where a session is dated later than `ahead`.
+pub fn next_end(tx: &mut Tx<'_>, kept: Kept, ahead: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let row = [kept.link.into(), kept.session.into(), ahead.millis().into()];
+    let end = tx.one_row(NEXT_END, &row)?.maybe_integer()?;
     Ok(end.map(Timestamp::from_millis))
+}
+
+/// Deletes sessions that are dated later than `ahead`, at most `limit`. Gives how many.
+pub fn forget_ahead(tx: &mut Tx<'_>, ahead: Timestamp, limit: i64) -> Result<usize, Fault> {
+    tx.execute(FORGET_AHEAD, &[ahead.millis().into(), limit.into()])
 }
 
 /// Deletes links, challenges, statements and sessions that are not kept at `now`, at most `limit` of each. Gives how many.
