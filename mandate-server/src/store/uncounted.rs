@@ -117,6 +117,7 @@ impl Uncounted {
         for of_agent in inner.agents.values_mut() {
             let before = of_agent.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
             of_agent.written_before = u64::try_from(before).unwrap_or(u64::MAX);
+            of_agent.ids.shrink_to_fit();
         }
         // No commit is to wait while the table of so many agents is made again.
         let missing = self.agents.saturating_sub(inner.agents.len());

@@ -20,7 +20,7 @@ use super::owner::{Files, Owner};
 use super::signers::Signers;
 use super::states::States;
 use super::transaction::{self, in_savepoint};
-use super::{SqliteSession, connect};
+use super::{CACHE_KIB, SqliteSession, connect};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -28,6 +28,8 @@ use crate::model::records::AgentKey;
 
 /// How many jobs may be queued. Beyond that, senders wait.
 const MAX_WAITING: usize = 4096;
+/// Page cache while the end of the log is read at a start, in KiB.
+const READING_CACHE_KIB: i64 = 1024;
 
 /// The thread and the way to it.
 pub(super) struct Writer {
@@ -171,6 +173,8 @@ struct Seen {
 /// Takes the database over, in one transaction, so that no other program writes unseen, and reads the uncounted
 /// decisions.
 fn take_over(connection: &Connection, uncounted: &Arc<Uncounted>) -> Result<Seen, Fault> {
+    // The log is read once, from one end to the other: no page is read again.
+    connection.pragma_update(None, "cache_size", -READING_CACHE_KIB)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     transaction::gather(connection, uncounted)?;
     transaction::mark(connection, uncounted)?;
@@ -189,8 +193,8 @@ fn take_over(connection: &Connection, uncounted: &Arc<Uncounted>) -> Result<Seen
     };
     connection.execute_batch("COMMIT")?;
     uncounted.commit((0, None), Vec::new());
-    // What was read of the log is not to fill the writer's cache.
     connection.execute_batch("PRAGMA shrink_memory")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     Ok(seen)
 }
 
