@@ -15,26 +15,26 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 pub use keys::Keys;
 
-/// Verifies the token of a verdict. `expected` is JSON: see [`expected`]. `signed` says whether the platform found the signature
+/// Verifies the token of a verdict. `expected` is JSON: see `expected`. `signed` says whether the platform found the signature
 /// to be valid; without it the core does the arithmetic.
 ///
-/// Gives the JSON of [`report::Report`].
+/// Gives the JSON of `report::Report`.
 #[must_use]
 #[wasm_bindgen(js_name = verifyVerdict)]
 pub fn verify_verdict(token: &str, keys: &Keys, expected: &str, signed: Option<bool>) -> String {
     verify::verdict(token, keys, expected, signed).to_json()
 }
 
-/// Verifies the body of a webhook's request, as [`verify_verdict`] does a verdict.
+/// Verifies the body of a webhook's request, as `verify_verdict` does a verdict.
 #[must_use]
 #[wasm_bindgen(js_name = verifyEvent)]
 pub fn verify_event(token: &str, keys: &Keys, expected: &str, signed: Option<bool>) -> String {
     verify::event(token, keys, expected, signed).to_json()
 }
 
-/// Verifies the signed contract of an escrow. `environment` is as in [`expected`], `signed` as in [`verify_verdict`].
+/// Verifies the signed contract of an escrow. `environment` is as in `expected`, `signed` as in [`verify_verdict`].
 ///
-/// Gives the JSON of [`contract::Signed`] or of a refusal.
+/// Gives the JSON of `contract::Signed` or of a refusal.
 #[must_use]
 #[wasm_bindgen(js_name = verifyContract)]
 pub fn verify_contract(
@@ -50,16 +50,16 @@ pub fn verify_contract(
 /// Verifies that the log has a token's decision, by the text of its proof. `log` is the log's pinned key, `policy` the text of
 /// the verifier's policy; one of them must be there.
 ///
-/// Gives the JSON of [`proof::Proved`] or of a refusal.
+/// Gives the JSON of `proof::Proved` or of a refusal.
 #[must_use]
 #[wasm_bindgen(js_name = verifyProof)]
 pub fn verify_proof(token: &str, proof: &[u8], log: Option<String>, policy: Option<String>) -> String {
     report::json(&proof::verify(token, proof, &proof::Trusted { log, policy }))
 }
 
-/// Decides on a request. `question` is JSON: see [`evaluate`].
+/// Decides on a request. `question` is JSON: see `evaluate`.
 ///
-/// Gives the JSON of [`evaluate::Decided`] or of a refusal.
+/// Gives the JSON of `evaluate::Decided` or of a refusal.
 #[must_use]
 #[wasm_bindgen]
 pub fn evaluate(question: &str) -> String {
