@@ -261,6 +261,23 @@ async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_
     world.holds();
 }
 
+/// While a webhook's row is held, requests of these agents are answered as always, but for one wait, and the server is ready.
+async fn delays_no(world: &World, agents: &[String]) {
+    let (since, body, mut took) = (Instant::now(), &spend(1), Vec::new());
+    while since.elapsed() < PATIENCE {
+        let began = Instant::now();
+        for reply in join_all(agents.iter().map(|key| world.post(key, "/v1/authorizations", body))).await {
+            assert_eq!(reply.status, 201, "{}", reply.body);
+        }
+        took.push(began.elapsed());
+        let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+        assert_eq!(ready.status, 200, "{}", ready.body);
+    }
+    took.sort();
+    let (usual, longest) = (took[took.len() / 2], took[took.len() - 1]);
+    assert!(usual < USUAL && longest < PROMPT, "the others were answered after {usual:?}, and {longest:?}");
+}
+
 /// Reviews that are announced wait for it. The later ones wait twice in the database: for those before them, and for the row.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_whose_row_is_held_delays_no_other_organization() {
@@ -280,33 +297,19 @@ async fn a_webhook_whose_row_is_held_delays_no_other_organization() {
         others.push(created.json()["agent_key"].as_str().unwrap().to_owned());
     }
     let holder = OpenTransaction::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
-    let (began, review, body) = (Instant::now(), &spend(300), &spend(1));
+    let review = &spend(300);
     let late = join_all((0..).zip(&keys).map(async |(number, key)| {
         tokio::time::sleep(Duration::from_millis(700) * number).await;
         world.post(key, "/v1/authorizations", review).await
     }));
     let free = async {
-        let mut took = Vec::new();
-        while began.elapsed() < PATIENCE {
-            let began = Instant::now();
-            for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", body))).await
-            {
-                assert_eq!(reply.status, 201, "{}", reply.body);
-            }
-            took.push(began.elapsed());
-            let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
-            assert_eq!(ready.status, 200, "{}", ready.body);
-        }
+        delays_no(world, &others).await;
         holder.commit();
-        took.sort();
-        took
     };
-    let (late, took) = tokio::join!(late, free);
+    let (late, ()) = tokio::join!(late, free);
     for reply in late {
         assert_eq!(reply.status, 201, "{}", reply.body);
     }
-    let (usual, longest) = (took[took.len() / 2], took[took.len() - 1]);
-    assert!(usual < USUAL && longest < PROMPT, "the others were answered after {usual:?}, and {longest:?}");
     assert_eq!(query(url, "SELECT count(*) FROM deliveries"), OTHERS.to_string());
     world.holds();
 }
@@ -325,28 +328,16 @@ async fn a_webhook_whose_row_is_held_delays_no_request_without_an_event() {
     }
     let (announced, others) = keys.split_at(OTHERS);
     let holder = OpenTransaction::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
-    let (began, review, body) = (Instant::now(), &spend(300), &spend(1));
+    let review = &spend(300);
     let late = join_all(announced.iter().map(|key| world.post(key, "/v1/authorizations", review)));
     let free = async {
-        let mut took = Vec::new();
-        while began.elapsed() < PATIENCE {
-            let began = Instant::now();
-            for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", body))).await
-            {
-                assert_eq!(reply.status, 201, "{}", reply.body);
-            }
-            took.push(began.elapsed());
-        }
+        delays_no(world, others).await;
         holder.commit();
-        took.sort();
-        took
     };
-    let (late, took) = tokio::join!(late, free);
+    let (late, ()) = tokio::join!(late, free);
     for reply in late {
         assert_eq!(reply.status, 201, "{}", reply.body);
     }
-    let (usual, longest) = (took[took.len() / 2], took[took.len() - 1]);
-    assert!(usual < USUAL && longest < PROMPT, "the others were answered after {usual:?}, and {longest:?}");
     world.holds();
 }
 

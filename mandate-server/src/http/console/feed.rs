@@ -125,7 +125,7 @@ impl Feeds {
     }
 }
 
-/// What a page is told of its queue.
+/// What a page hears.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Told<'a> {

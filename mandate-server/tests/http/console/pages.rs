@@ -171,7 +171,7 @@ async fn what_waits_for_a_person_is_shown_however_much_waits_for_others() {
         let rows: Vec<_> = shown.split("data-review=\"").skip(1).map(|row| &row[..own.len()]).collect();
         assert_eq!((rows.len(), rows[0] == own, rows.contains(&&*own)), (100, has_own, has_own));
         assert!(shown.contains(count));
-        // So it is in the news.
+        // The news have the same.
         let news = heard(&mut listening(&world, &person, "events").await, "\n\n\r\n").await;
         let data = news.split("data: ").nth(1).unwrap().split("\n\n").next().unwrap();
         let news: Value = serde_json::from_str(data).unwrap();
