@@ -18,7 +18,7 @@ use mandate_core::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::decisions::{ReviewView, claims, show_signed};
+use super::decisions::{ReviewView, claims, raw, show_made};
 use super::moments::{Moments, must_not_be_behind};
 use super::public_log::LogSecrets;
 use super::signing::Keyring;
@@ -76,7 +76,7 @@ impl Decider for Engine {
         let event = unsigned.event;
         let fresh = self.seal(unsigned, environment)?;
         let answer = fresh.answer(now)?;
-        let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
+        let event = event.map(|id| review_pending(&fresh, id)).transpose()?;
         let kept = kept(at, &answer, now)?;
         Ok(Signed { answer, made: Some(fresh.decided), event: event.map(Box::new), kept })
     }
@@ -199,34 +199,22 @@ impl Engine {
     /// Signs a decision, and makes its entry in the public log. This takes most of the time of an authorization.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<SignedDecision, Fault> {
         let Unsigned { mut decided, signer, .. } = unsigned;
-        let claims = claims(&decided.decision, self.keyring.issuer(), &environment.policy_version);
-        let signed = jwt::sign_kept(&*signer, &claims.to_json()).map_err(|e| Fault::new(e.to_string()));
+        let claims = claims(&decided.decision, self.keyring.issuer(), &environment.policy_version).to_json();
+        let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
         (token, decided.decision.signature) = signed?;
-        let DecisionAndReview { decision, review, entry } = &mut *decided;
-        let row = show_signed(decision, review.as_ref(), &claims, &token, decision.decided_at)?;
-        entry.bytes = log_entry(decision, &token, &row, self.keyring.log_secrets())?.to_bytes();
-        Ok(SignedDecision { decided, token })
+        let row = show_made(&decided, &claims, &token)?;
+        let entry = log_entry(&decided.decision, &token, &row, self.keyring.log_secrets())?;
+        decided.entry.bytes = entry.to_bytes();
+        Ok(SignedDecision { decided, token, row })
     }
+}
 
-    /// The event `decision.review_pending`.
-    fn review_pending(
-        &self,
-        environment: &Environment,
-        fresh: &SignedDecision,
-        (id, now): (EventId, Timestamp),
-    ) -> Result<EventRecord, Fault> {
-        let SignedDecision { decided, token } = fresh;
-        let DecisionAndReview { decision, review, .. } = &**decided;
-        let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
-        Ok(EventRecord {
-            environment: environment.id,
-            id,
-            kind: EventKind::DecisionReviewPending,
-            at: now,
-            data: show_signed(decision, review.as_ref(), &claims, token, now)?,
-        })
-    }
+/// The event `decision.review_pending`.
+fn review_pending(fresh: &SignedDecision, id: EventId) -> Result<EventRecord, Fault> {
+    let DecisionRecord { environment, decided_at, .. } = fresh.decided.decision;
+    let data = raw(fresh.row.clone())?;
+    Ok(EventRecord { environment, id, kind: EventKind::DecisionReviewPending, at: decided_at, data })
 }
 
 /// A decision's entry in the public log. `row` is the decision as an export shows it, before its review is answered.
@@ -236,12 +224,12 @@ impl Engine {
 pub fn log_entry(
     decision: &DecisionRecord,
     token: &str,
-    row: &RawValue,
+    row: &str,
     secrets: &LogSecrets,
 ) -> Result<Entry, Fault> {
     let secrets = secrets.environment(decision.environment);
     let sequence = u64::try_from(decision.sequence).map_err(|_| Fault::corrupt("a negative sequence"))?;
-    let record = record_hash(&secrets.blind.decision(decision.id), one_line(row.get()).as_bytes());
+    let record = record_hash(&secrets.blind.decision(decision.id), one_line(row).as_bytes());
     let token = token_hash(token).ok_or_else(|| Fault::new("a token that cannot be logged"))?;
     Ok(Entry::Decision { tag: secrets.watch.decision(&decision.request.agent, sequence), token, record })
 }
@@ -280,6 +268,8 @@ pub struct SignedDecision {
     pub decided: Box<DecisionAndReview>,
     /// Its token.
     pub token: String,
+    /// The decision as it is shown.
+    row: String,
 }
 
 #[derive(Serialize)]

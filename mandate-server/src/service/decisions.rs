@@ -13,6 +13,7 @@ use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, Caller, Scripted};
 use crate::model::people::Actor;
 use crate::model::records::{DecisionRecord, Mode, ReviewRecord};
+use crate::store::DecisionAndReview;
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 
@@ -43,10 +44,9 @@ pub struct ReviewView<'a> {
     answer: Option<&'a RawValue>,
 }
 
+/// What a decision has beside its token's claims.
 #[derive(Serialize)]
-struct View<'a> {
-    #[serde(flatten)]
-    claims: &'a VerdictClaims,
+struct Beside<'a> {
     sequence: i64,
     decided_at: Timestamp,
     mode: Mode,
@@ -112,10 +112,10 @@ pub fn show_answered(
     answer: Option<&RawValue>,
 ) -> Result<Box<RawValue>, Fault> {
     let decision = &whole.decision;
-    let claims = claims(decision, &whole.issuer, policy_version);
+    let claims = claims(decision, &whole.issuer, policy_version).to_json();
     let token = assemble(whole, &claims)?;
     let review = whole.review.as_ref().map(|review| ReviewView { answer, ..ReviewView::of(review, now) });
-    write(decision, review, &claims, &token)
+    raw(write(decision, review, &claims, &token)?)
 }
 
 /// The decision object as JSON. Its token is rebuilt byte for byte from the stored signature.
@@ -126,28 +126,27 @@ pub fn show(whole: &Whole, policy_version: &PolicyVersion, now: Timestamp) -> Re
     show_answered(whole, policy_version, now, None)
 }
 
-/// The decision object as JSON, of a decision whose claims and token are known.
+/// The decision object as JSON when it is made, from the JSON of its claims and its token.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn show_signed(
-    decision: &DecisionRecord,
-    review: Option<&ReviewRecord>,
-    claims: &VerdictClaims,
+pub fn show_made(
+    DecisionAndReview { decision, review, .. }: &DecisionAndReview,
+    claims: &str,
     verdict_token: &str,
-    now: Timestamp,
-) -> Result<Box<RawValue>, Fault> {
-    write(decision, review.map(|review| ReviewView::of(review, now)), claims, verdict_token)
+) -> Result<String, Fault> {
+    let review = review.as_ref().map(|review| ReviewView::of(review, decision.decided_at));
+    write(decision, review, claims, verdict_token)
 }
 
+/// One object of the claims, which are one already, and of what the decision has beside them.
 fn write(
     decision: &DecisionRecord,
     review: Option<ReviewView<'_>>,
-    claims: &VerdictClaims,
+    claims: &str,
     verdict_token: &str,
-) -> Result<Box<RawValue>, Fault> {
-    let view = View {
-        claims,
+) -> Result<String, Fault> {
+    let beside = Beside {
         sequence: decision.sequence,
         decided_at: decision.decided_at,
         mode: decision.mode,
@@ -158,7 +157,20 @@ fn write(
         review,
         verdict_token,
     };
-    serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
+    let beside = serde_json::to_string(&beside).map_err(|e| unwritable(&e))?;
+    match (claims.strip_suffix('}'), beside.strip_prefix('{')) {
+        (Some(claims), Some(beside)) => Ok([claims, ",", beside].concat()),
+        _ => Err(Fault::new("a decision's claims are no JSON object")),
+    }
+}
+
+/// The same as a part of another document.
+pub(super) fn raw(decision: String) -> Result<Box<RawValue>, Fault> {
+    RawValue::from_string(decision).map_err(|e| unwritable(&e))
+}
+
+fn unwritable(error: &serde_json::Error) -> Fault {
+    Fault::new(format!("cannot write a decision: {error}"))
 }
 
 /// The decision's token, rebuilt in the same way.
@@ -166,11 +178,11 @@ fn write(
 /// # Errors
 /// A stored value is not valid.
 pub fn token(whole: &Whole, policy_version: &PolicyVersion) -> Result<String, Fault> {
-    assemble(whole, &claims(&whole.decision, &whole.issuer, policy_version))
+    assemble(whole, &claims(&whole.decision, &whole.issuer, policy_version).to_json())
 }
 
-fn assemble(whole: &Whole, claims: &VerdictClaims) -> Result<String, Fault> {
-    Ok(jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &whole.decision.signature))
+fn assemble(whole: &Whole, claims: &str) -> Result<String, Fault> {
+    Ok(jwt::assemble(&Kid::parse(&whole.kid)?, claims, &whole.decision.signature))
 }
 
 /// The decisions of the environment that match `filter`; under an agent key, its own.
