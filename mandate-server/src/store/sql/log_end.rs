@@ -16,21 +16,24 @@ use crate::model::records::AgentKey;
 use crate::store::tx::{Backend, Tx, Value};
 use crate::store::uncounted::Uncounted;
 
-/// Rows of the log that are read at a time.
-const READ: i64 = 1_000;
+/// Rows of the log that are read at a time. In memory one takes about a kilobyte.
+const READ: i64 = 256;
 
 const ENVIRONMENTS: &str = "/* log_end.environments */
     SELECT environment FROM environments ORDER BY environment";
 const SINCE: &str = "/* log_end.since */ SELECT one, since, checksum FROM uncounted";
 const BEGIN_AT: &str = "/* log_end.begin_at */ UPDATE uncounted SET since = $1, checksum = $2";
-const END_OF_LOG: &str = "/* log_end.end_of_log */ SELECT decision, agent, sequence FROM decisions
-    WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
+/// What is looked at, and the whole row, to verify its checksum.
+const END_OF_LOG: &str = "/* log_end.end_of_log */
+    SELECT decision, agent, sequence, environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
+        currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
+        signing_key, signature, checksum
+    FROM decisions WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
 const INDEXED: &str = "/* log_end.indexed */ SELECT COUNT(*) FROM decisions INDEXED BY decisions_by_verdict
     WHERE environment = $1 AND verdict = $2 AND decision > $3";
 
 /// An agent with decisions at the end of the log.
 struct Agent {
-    key: AgentKey,
     /// The number of the newest decision that is counted, and that decision. None if the agent's row is damaged: nothing is
     /// decided on it.
     counted: Option<(i64, Option<DecisionId>)>,
@@ -63,21 +66,21 @@ fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], uncounted: &Unco
     loop {
         let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
         let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
-        let mut doubtful = Vec::new();
         for mut row in rows {
             let (before, place) = (after, row.bytes()?);
             let (id, name, sequence) = (DecisionId::from_bytes(place), row.text()?, row.integer()?);
             (after, read) = (place, read + 1);
             let damaged =
                 |what: &str| DECISIONS.damaged(&[environment.into(), Value::Blob(place.to_vec())], what);
-            let agent = match agents.entry(name) {
+            let key = match AgentId::parse(&name) {
+                Ok(agent) => AgentKey { environment, agent },
+                Err(_) if verifies => return Err(damaged("it is of no agent")),
+                // A decision that names no agent is a finding of `check`.
+                Err(_) => continue,
+            };
+            let agent = match agents.entry(key.agent.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => match AgentId::parse(new.key()) {
-                    Ok(agent) => new.insert(Agent::find(tx, AgentKey { environment, agent })?),
-                    Err(_) if verifies => return Err(damaged("it is of no agent")),
-                    // A decision that names no agent is a finding of `check`.
-                    Err(_) => continue,
-                },
+                Entry::Vacant(new) => new.insert(Agent::find(tx, &key)?),
             };
             if verifies {
                 if place <= before {
@@ -85,12 +88,11 @@ fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], uncounted: &Unco
                 }
                 let is_doubtful = agent.take(id, sequence);
                 if is_doubtful.ok_or_else(|| damaged("it is not its agent's next one"))? {
-                    doubtful.push(id);
+                    DECISIONS.must_hold(&[], &row)?;
                 }
             }
-            uncounted.read(agent.lacks(id).then_some(&agent.key), id);
+            uncounted.read(agent.lacks(id).then_some(&key), id);
         }
-        uncounted::whole(tx, environment, &doubtful)?;
         if is_last {
             return Ok(read);
         }
@@ -114,9 +116,9 @@ fn must_be_all(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], read: i64) -> 
 }
 
 impl Agent {
-    fn find(tx: &mut Tx<'_>, key: AgentKey) -> Result<Self, Fault> {
+    fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Self, Fault> {
         let counted = if tx.verifies() {
-            match agent_rows::find(tx, &key) {
+            match agent_rows::find(tx, key) {
                 Ok(row) => Some(row.map_or((0, None), |row| (row.sequence, row.last))),
                 Err(Fault::Corrupt(reason)) => {
                     tracing::error!(agent = key.agent.as_str(), reason, "nothing is decided for this agent");
@@ -125,9 +127,9 @@ impl Agent {
                 Err(fault) => return Err(fault),
             }
         } else {
-            Some((0, uncounted::counted_up_to(tx, &key)?))
+            Some((0, uncounted::counted_up_to(tx, key)?))
         };
-        Ok(Self { key, counted, newest: None })
+        Ok(Self { counted, newest: None })
     }
 
     /// Whether a decision is in none of the agent's rows.
@@ -201,8 +203,7 @@ mod tests {
     }
 
     fn agent(counted: Option<(i64, Option<DecisionId>)>) -> Agent {
-        let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
-        Agent { key, counted, newest: None }
+        Agent { counted, newest: None }
     }
 
     #[test]

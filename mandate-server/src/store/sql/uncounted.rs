@@ -132,7 +132,7 @@ pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<UncountedDecision>, F
 }
 
 /// The whole rows of these decisions. All must be in the log, and their checksums hold.
-pub(super) fn whole(tx: &mut Tx<'_>, environment: i64, ids: &[DecisionId]) -> Result<Vec<Row>, Fault> {
+fn whole(tx: &mut Tx<'_>, environment: i64, ids: &[DecisionId]) -> Result<Vec<Row>, Fault> {
     let rows = named(tx, WHOLE, environment, ids)?;
     rows.iter().try_for_each(|row| DECISIONS.must_hold(&[], row))?;
     if rows.len() == ids.len() {
