@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mandate_core::DecisionId;
 
+use super::sql::uncounted::MAX_UNCOUNTED;
 use crate::model::records::AgentKey;
 
 /// How many decisions the log may have after the oldest uncounted one before that is counted. After a crash so many rows
@@ -16,6 +17,8 @@ use crate::model::records::AgentKey;
 const MAX_SPAN: u64 = 1 << 19;
 /// How many agents may have uncounted decisions before the oldest are counted. An agent takes about 200 bytes.
 const MAX_AGENTS: usize = 3 << 14;
+/// Of so many decisions that are read of the end of the log, one is noted. By these it is known how many are before another.
+const NOTED: u64 = 64;
 /// For how many agents one transaction removes what is counted, so that none takes long after a long read.
 const MAX_DROPPED: usize = 1024;
 
@@ -38,7 +41,7 @@ struct Inner {
     written: u64,
     /// What the open transaction has added.
     open: Vec<(AgentKey, DecisionId)>,
-    /// What was read of the end of the log, until all of it was.
+    /// One of each [`NOTED`] decisions that were read of the end of the log, until all of it was.
     read: Vec<DecisionId>,
     /// What transactions have counted, each with its number: removed when no reader has an older snapshot.
     counted: VecDeque<(u64, AgentKey, DecisionId)>,
@@ -54,7 +57,7 @@ struct Inner {
 }
 
 /// An agent's decisions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OfAgent {
     /// Oldest first. Those up to `counted` are kept for readers of older snapshots.
     ids: VecDeque<DecisionId>,
@@ -72,7 +75,7 @@ pub(super) struct Reader<'a> {
 
 impl Default for Uncounted {
     fn default() -> Self {
-        Self { max_span: MAX_SPAN, agents: MAX_AGENTS, inner: Mutex::default() }
+        Self::bounded(MAX_SPAN, MAX_AGENTS)
     }
 }
 
@@ -80,7 +83,9 @@ impl Uncounted {
     /// Without decisions, and with these bounds: for the decisions after the oldest one, and for the agents.
     #[must_use]
     pub fn bounded(max_span: u64, agents: usize) -> Self {
-        Self { max_span, agents, ..Self::default() }
+        // No commit is to wait while the table of so many agents is made again.
+        let inner = Inner { agents: HashMap::with_capacity(agents), ..Inner::default() };
+        Self { max_span, agents, inner: Mutex::new(inner) }
     }
 
     /// These decisions, oldest first for each agent.
@@ -102,12 +107,14 @@ impl Uncounted {
             inner.add(agent.clone(), id);
         }
         inner.newest = inner.newest.max(Some(id));
+        if inner.written.is_multiple_of(NOTED) {
+            inner.read.push(id);
+        }
         inner.written += 1;
-        inner.read.push(id);
     }
 
     /// All of the end of the log was read, from `since` on: from now on all of it is here. Environments were read one after the
-    /// other: how many decisions are after each is known only now.
+    /// other: how many decisions are before each is known only now, within [`NOTED`] for each environment.
     pub(super) fn is_read(&self, since: Option<DecisionId>) {
         let mut inner = self.inner();
         inner.since = since;
@@ -115,13 +122,9 @@ impl Uncounted {
         // Few pieces, each in order.
         read.sort();
         for of_agent in inner.agents.values_mut() {
-            let before = of_agent.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
-            of_agent.written_before = u64::try_from(before).unwrap_or(u64::MAX);
-            of_agent.ids.shrink_to_fit();
+            let noted = of_agent.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
+            of_agent.written_before = u64::try_from(noted.saturating_sub(1)).unwrap_or(u64::MAX) * NOTED;
         }
-        // No commit is to wait while the table of so many agents is made again.
-        let missing = self.agents.saturating_sub(inner.agents.len());
-        inner.agents.reserve(missing);
     }
 
     /// After how many decisions the database is updated with where these begin: few beside `max_span`.
@@ -303,6 +306,13 @@ impl Uncounted {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for OfAgent {
+    fn default() -> Self {
+        // It has room for as many as an agent's rows may lack, and so does not grow.
+        Self { ids: VecDeque::with_capacity(MAX_UNCOUNTED), counted: None, written_before: 0 }
     }
 }
 

@@ -93,13 +93,21 @@ fn what_is_read_anew_takes_the_place_of_what_was_there() {
 
 #[test]
 fn how_much_is_behind_counts_all_environments_whichever_was_read_first() {
-    let uncounted = Uncounted::bounded(4, 8);
-    let other = AgentKey { environment: 2, ..agent("agt_b") };
-    // The second environment is read behind the first, and its decision is the oldest of all.
-    (2..=7).for_each(|number| uncounted.read(Some(&agent("agt_a")), id(number)));
-    uncounted.read(Some(&other), id(1));
+    let uncounted = Uncounted::bounded(10 * NOTED, 8);
+    let (newest, oldest) = (agent("agt_a"), AgentKey { environment: 2, ..agent("agt_b") });
+    // The second environment is read behind the first, and its decisions are older.
+    let (some, many) = (i64::try_from(8 * NOTED).unwrap(), i64::try_from(16 * NOTED).unwrap());
+    (some..many).for_each(|number| uncounted.read(None, id(number)));
+    uncounted.read(Some(&newest), id(many));
+    uncounted.read(Some(&oldest), id(0));
+    (1..some).for_each(|number| uncounted.read(None, id(number)));
     uncounted.is_read(None);
-    assert_eq!(uncounted.overdue(8), [other, agent("agt_a")]);
+    let write = |noted| uncounted.commit((usize::try_from(noted * NOTED).unwrap(), None), Vec::new());
+    assert_eq!(uncounted.overdue(8), std::slice::from_ref(&oldest));
+    write(8);
+    assert_eq!(uncounted.overdue(8), std::slice::from_ref(&oldest), "eight and less than two are behind");
+    write(3);
+    assert_eq!(uncounted.overdue(8), [oldest, newest]);
 }
 
 #[test]
@@ -166,8 +174,6 @@ fn a_range_has_the_order_of_the_log_by_agent() {
 #[test]
 fn its_table_is_made_at_the_start_and_not_while_commits_wait() {
     let uncounted = Uncounted::bounded(1 << 19, 100);
-    uncounted.read(Some(&agent("agt_a")), id(1));
-    uncounted.is_read(Some(id(1)));
     let room = uncounted.inner().agents.capacity();
     assert!(room >= 100, "{room}");
     (2..=100).for_each(|number| uncounted.add(&agent(&format!("agt_{number}")), id(number)));
