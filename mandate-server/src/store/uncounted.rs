@@ -13,9 +13,10 @@ use super::sql::uncounted::MAX_UNCOUNTED;
 use crate::model::records::AgentKey;
 
 /// How many decisions the log may have after the oldest uncounted one before that is counted. After a crash so many rows
-/// are read to find the uncounted ones again. In memory one takes about 20 bytes.
+/// are read to find the uncounted ones again.
 const MAX_SPAN: u64 = 1 << 19;
-/// How many agents may have uncounted decisions before the oldest are counted. An agent takes about 200 bytes.
+/// How many agents may have uncounted decisions before the oldest are counted. An agent takes about 450 bytes, most
+/// of them room for its decisions.
 const MAX_AGENTS: usize = 3 << 14;
 /// Of so many decisions that are read of the end of the log, one is noted. By these it is known how many are before another.
 const NOTED: u64 = 64;
