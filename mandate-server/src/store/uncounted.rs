@@ -9,9 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mandate_core::DecisionId;
 
-use super::sql::uncounted::MAX_UNCOUNTED;
 use crate::model::records::AgentKey;
 
+/// How many decisions an agent's rows may lack.
+pub const MAX_UNCOUNTED: usize = 16;
 /// How many decisions the log may have after the oldest uncounted one before that is counted. After a crash so many rows
 /// are read to find the uncounted ones again.
 const MAX_SPAN: u64 = 1 << 19;

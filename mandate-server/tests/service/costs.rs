@@ -18,7 +18,7 @@ use mandate_server::service::{
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::{log_end, uncounted};
 use mandate_server::store::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
-use mandate_server::store::uncounted::Uncounted;
+use mandate_server::store::uncounted::{MAX_UNCOUNTED, Uncounted};
 use mandate_server::store::{AgentContext, DecisionAndReview};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
@@ -234,7 +234,7 @@ async fn what_an_agents_rows_lack_is_found_whatever_the_length_of_the_log() {
         let mut counter = counter(&world);
         let key = AgentKey { environment: caller.environment.id, agent: caller.agent.clone().unwrap() };
         let uncounted = uncounted::find(&mut Tx::new(&mut counter), &key).unwrap();
-        assert!(uncounted.len() < uncounted::MAX_UNCOUNTED);
+        assert!(uncounted.len() < MAX_UNCOUNTED);
         counter.steps
     };
     let early = steps(&silent);

@@ -15,7 +15,7 @@ use mandate_server::service::moments::Moments;
 use mandate_server::store::Authorization;
 use mandate_server::store::sql::decisions::{self, Filter};
 use mandate_server::store::sql::log_end;
-use mandate_server::store::sql::uncounted::MAX_UNCOUNTED;
+use mandate_server::store::uncounted::MAX_UNCOUNTED;
 use mandate_server::store::uncounted::Uncounted;
 use tempfile::TempDir;
 

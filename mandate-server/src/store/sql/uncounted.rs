@@ -18,9 +18,7 @@ use super::usage;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Counting, Row, Tx, Value};
-
-/// How many decisions an agent's rows may lack.
-pub const MAX_UNCOUNTED: usize = 16;
+use crate::store::uncounted::MAX_UNCOUNTED;
 
 /// Ids that a statement takes at a time, one after the other in one value. Statements list where each begins: 1, 17, 33, …
 const AT_ONCE: usize = 32;
