@@ -30,9 +30,10 @@ const ONE: &str = "one";
 /// Bytes of the hash of an API key by which operators know it.
 const KEY_ID_BYTES: usize = 6;
 
-/// The modes of environments.
-pub(in crate::store) static ENVIRONMENTS: LazyLock<ChecksummedTable> =
-    LazyLock::new(|| ChecksummedTable::new("environments", 1, "environment mode since"));
+/// Environments: whose they are, their policy versions and modes.
+pub(in crate::store) static ENVIRONMENTS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new("environments", 1, "environment organization kind policy_version mode since")
+});
 /// What of agents' rows decides.
 pub(in crate::store) static AGENTS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
     ChecksummedTable::new(

@@ -27,9 +27,9 @@ const NAMED: &str = "/* environments.named */
     SELECT e.environment, e.policy_version FROM organizations o
     JOIN environments e ON e.organization = o.organization WHERE o.name = $1 AND e.kind = $2";
 const MODE: &str = "/* environments.mode */
-    SELECT mode, since, checksum FROM environments WHERE environment = $1";
+    SELECT organization, kind, policy_version, mode, since, checksum FROM environments WHERE environment = $1";
 const MODE_UNGUARDED: &str = "/* environments.mode_unguarded */
-    SELECT mode, since FROM environments WHERE environment = $1";
+    SELECT organization, kind, policy_version, mode, since FROM environments WHERE environment = $1";
 const HOLD: &str = "/* environments.hold */
     SELECT 1 FROM environments WHERE environment = $1 FOR NO KEY UPDATE";
 const SWITCH: &str = "/* environments.switch */
@@ -133,6 +133,7 @@ pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Faul
     if tx.verifies() {
         ENVIRONMENTS.must_hold(&key, &row)?;
     }
+    row.skip(3);
     Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
 }
 

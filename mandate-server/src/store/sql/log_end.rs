@@ -4,12 +4,12 @@
 //! tree that has each of its rows, the index by verdict, and against the numbers that an agent's decisions have one after the
 //! other. The checksums of uncounted decisions, and of each agent's first decision here, are verified too.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use mandate_core::{AgentId, DecisionId, Verdict};
 
-use super::checksums::{DECISIONS, UNCOUNTED};
+use super::checksums::{DECISIONS, ENVIRONMENTS as ENVIRONMENT_ROWS, UNCOUNTED};
 use super::{agent_rows, uncounted};
 use crate::error::Fault;
 use crate::model::records::AgentKey;
@@ -20,7 +20,10 @@ use crate::store::uncounted::Uncounted;
 const READ: i64 = 256;
 
 const ENVIRONMENTS: &str = "/* log_end.environments */
-    SELECT environment FROM environments ORDER BY environment";
+    SELECT environment, environment, organization, kind, policy_version, mode, since, checksum
+    FROM environments ORDER BY environment";
+const WITH_AGENTS: &str = "/* log_end.with_agents */
+    SELECT environment FROM agents WHERE environment > $1 ORDER BY environment LIMIT 1";
 const SINCE: &str = "/* log_end.since */ SELECT one, since, checksum FROM uncounted";
 const BEGIN_AT: &str = "/* log_end.begin_at */ UPDATE uncounted SET since = $1, checksum = $2";
 /// What is looked at, and the whole row, to verify its checksum.
@@ -35,7 +38,7 @@ const INDEXED: &str = "/* log_end.indexed */ SELECT COUNT(*) FROM decisions INDE
 /// An agent with decisions at the end of the log.
 struct Agent {
     /// The number of the newest decision that is counted, and that decision. None if the agent's row is damaged: nothing is
-    /// decided on it.
+    /// decided on it, and all that was read may be lacking, should the row be read whole later.
     counted: Option<(i64, Option<DecisionId>)>,
     /// The number of the newest decision that was read.
     newest: Option<i64>,
@@ -49,8 +52,7 @@ pub fn gather(tx: &mut Tx<'_>, uncounted: &Uncounted) -> Result<(), Fault> {
     let begins = since(tx)?;
     let from =
         begins.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
-    let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
-    for environment in environments.collect::<Result<Vec<_>, _>>()? {
+    for environment in environments(tx)? {
         let read = gather_of(tx, environment, from, uncounted)?;
         if tx.verifies() {
             must_be_all(tx, environment, from, read)?;
@@ -58,6 +60,30 @@ pub fn gather(tx: &mut Tx<'_>, uncounted: &Uncounted) -> Result<(), Fault> {
     }
     uncounted.is_read(begins);
     Ok(())
+}
+
+/// All environments. Where this transaction verifies, none is another one, hidden, or there twice: what was spent in it would not
+/// be read, or be read twice.
+fn environments(tx: &mut Tx<'_>) -> Result<BTreeSet<i64>, Fault> {
+    let (verifies, mut all) = (tx.verifies(), BTreeSet::new());
+    for mut row in tx.query(ENVIRONMENTS, &[])? {
+        let environment = row.integer()?;
+        if verifies {
+            ENVIRONMENT_ROWS.must_hold(&[], &row)?;
+        }
+        if !all.insert(environment) {
+            return Err(ENVIRONMENT_ROWS.damaged(&[environment.into()], "it is there twice"));
+        }
+    }
+    let mut after = Some(i64::MIN).filter(|_| verifies);
+    while let Some(environment) = after {
+        let next = tx.row(WITH_AGENTS, &[environment.into()])?;
+        after = next.map(|mut row| row.integer()).transpose()?;
+        if let Some(environment) = after.filter(|environment| !all.contains(environment)) {
+            return Err(ENVIRONMENT_ROWS.damaged(&[environment.into()], "it has agents, and is not found"));
+        }
+    }
+    Ok(all)
 }
 
 /// Reads the end of one environment's log, and says how many decisions it has.
@@ -134,7 +160,7 @@ impl Agent {
 
     /// Whether a decision is in none of the agent's rows.
     fn lacks(&self, id: DecisionId) -> bool {
-        self.counted.is_some_and(|(_, last)| last.is_none_or(|last| id > last))
+        self.counted.is_none_or(|(_, last)| last.is_none_or(|last| id > last))
     }
 
     /// Takes the agent's next decision, and says whether its checksum is to be verified. None if another one is next.
@@ -216,7 +242,7 @@ mod tests {
         let mut new = agent(Some((0, None)));
         assert_eq!([new.take(id(1), 1), new.take(id(2), 2)], [Some(true); 2]);
         let mut damaged = agent(None);
-        assert_eq!((damaged.take(id(1), 9), damaged.lacks(id(1))), (Some(false), false));
+        assert_eq!((damaged.take(id(1), 9), damaged.lacks(id(1))), (Some(false), true));
     }
 
     #[test]

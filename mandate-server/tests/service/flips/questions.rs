@@ -94,6 +94,17 @@ pub(super) async fn live(world: &World) -> Vec<Question> {
     asked
 }
 
+/// Of an agent of the world's organization, when that is another one: its decisions are not counted yet.
+pub(super) async fn of_another(world: &World) -> [Question; 2] {
+    let agent = world.agent("theirs").await;
+    world.mandate(&agent, 1_000, "").await;
+    for amount in ["490", "1", "1", "1", "1", "1", "1", "490"] {
+        assert_eq!(ask(world, &agent, amount).await["verdict"], "allow");
+    }
+    [("30", "deny_limit"), ("0.5", "allow")]
+        .map(|(amount, verdict)| Question::usd(world, &agent, amount, verdict))
+}
+
 /// Of decisions that are all counted, of some that are not, of few, and of two currencies.
 async fn beyond_the_month(world: &World, asked: &mut Vec<Question>) {
     for (name, decisions) in [("spent", 16), ("uncounted", 21), ("few", 3)] {

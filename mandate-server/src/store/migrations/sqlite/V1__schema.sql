@@ -4,16 +4,17 @@
 -- Instants are milliseconds since 1970, ids 16 bytes that begin with their time, amounts text. What is true or false is 1 or 0.
 --
 -- `checksum` is the CRC-32C of a row's table, key and values (store/sql/checksums.rs says which): pages have none here.
+-- AUTOINCREMENT: where damage hides a row that others name by its number, no new row gets that number.
 
 -- Organizations, their two environments each, and the keys that open them.
 CREATE TABLE organizations (
-    organization INTEGER PRIMARY KEY,
+    organization INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT    NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE environments (
-    environment    INTEGER PRIMARY KEY,
+    environment    INTEGER PRIMARY KEY AUTOINCREMENT,
     organization   INTEGER NOT NULL REFERENCES organizations (organization),
     kind           TEXT    NOT NULL CHECK (kind IN ('sandbox', 'production')),
     policy_version TEXT    NOT NULL,
@@ -25,7 +26,7 @@ CREATE TABLE environments (
 
 -- Only a SHA-256 of a key is stored. `agent` is there for agent keys and for no others; `name` is what an operator calls it.
 CREATE TABLE api_keys (
-    api_key     INTEGER PRIMARY KEY,
+    api_key     INTEGER PRIMARY KEY AUTOINCREMENT,
     hash        BLOB    NOT NULL UNIQUE CHECK (length(hash) = 32),
     environment INTEGER NOT NULL REFERENCES environments (environment),
     agent       TEXT,
@@ -101,14 +102,14 @@ CREATE INDEX mandates_expiring ON mandates (expiring_at) WHERE expiring_at IS NO
 
 -- The issuers named in tokens (`iss`).
 CREATE TABLE issuers (
-    issuer INTEGER PRIMARY KEY,
+    issuer INTEGER PRIMARY KEY AUTOINCREMENT,
     url    TEXT    NOT NULL UNIQUE
 ) STRICT;
 
 -- `sealed` is the private part, encrypted under the master key. Of the keys of one kind that are not revoked exactly one
 -- signs at any instant: from `sign_from` on and before `sign_until`. A key is published until `publish_until`.
 CREATE TABLE signing_keys (
-    signing_key   INTEGER PRIMARY KEY,
+    signing_key   INTEGER PRIMARY KEY AUTOINCREMENT,
     kind          TEXT    NOT NULL CHECK (kind IN ('sandbox', 'production')),
     kid           TEXT    NOT NULL UNIQUE,
     public_key    BLOB    NOT NULL CHECK (length(public_key) = 64),
