@@ -128,6 +128,9 @@ async fn an_environment_that_is_read_twice_or_not_at_all_is_a_fault_at_the_start
     // A cell begins with its length, in one byte, and the number.
     let mut changes: Vec<(usize, u8)> =
         (1..cells).map(|cell| (of(cell) + 1, bytes[of(cell - 1) + 1])).collect();
+    // The pointer to a cell, of which the higher byte is the same.
+    let pointer = |cell: usize| page + 8 + 2 * cell + 1;
+    changes.extend((1..cells).map(|cell| (pointer(cell), bytes[pointer(cell - 1)])));
     changes.extend((0..cells).map(|left| (page + 4, u8::try_from(left).unwrap())));
     for (place, byte) in changes {
         let mut damaged = bytes.clone();
@@ -136,7 +139,8 @@ async fn an_environment_that_is_read_twice_or_not_at_all_is_a_fault_at_the_start
         std::fs::write(&path, damaged).unwrap();
         let (_, wrong) = trial(&world, &path, &questions).await;
         assert_eq!(wrong, Vec::<String>::new(), "byte {place}: {byte}");
-        let opened = apart::open(&format!("sqlite://{}", path.display()), Arc::clone(&world.engine) as _);
+        let database = format!("sqlite://{}", path.display());
+        let opened = apart::open(&database, Arc::clone(&world.engine) as _);
         let is_last = place == page + 4 && usize::from(byte) == cells - 1;
         // The last environment has no agents.
         assert_eq!(opened.map(|store| store.close()).is_ok(), is_last, "byte {place}: {byte}");
